@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import signal
@@ -36,6 +37,8 @@ from palimpsest.storage.opening import bound_pepper
 from palimpsest.storage.sqlite.driver import sqlite_version
 from palimpsest.tokenizer.counting import Tokenizer
 
+# Of glibc's `mallopt`. Other libraries have none.
+_M_ARENA_MAX, _ARENAS = -8, 2
 _log = structlog.get_logger("palimpsest.server")
 # The interpreter's thread switch interval in seconds. The store's writer returns from SQLite many times a
 # commit and waits each time for the event loop to yield: with Python's 5 ms 64 clients get 330 to 390
@@ -51,6 +54,9 @@ def serve(settings: Settings) -> None:
     check_start(settings)
     configure_logs(settings.logging)
     raise_file_limit()
+    with suppress(OSError, AttributeError):
+        # Each thread that allocates would get a heap of its own, of which little is ever given back.
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
     # Closing the terminal does not end it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.setswitchinterval(_SWITCH_SECONDS)

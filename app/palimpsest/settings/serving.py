@@ -207,9 +207,9 @@ class Limits(Section):
         within("messages", ge=1),
     )
     message_cache_bytes: int = advanced(
-        128 * 1024 * 1024,
+        24 * 1024 * 1024,
         "Memory for parsed and counted messages, so that a resent history is not parsed again.",
-        "About a dozen active sessions of a million tokens, or a hundred of 100,000.",
+        "About twenty active sessions of 100,000 tokens; those of others are parsed again.",
         within("bytes", ge=1024 * 1024),
     )
     body_idle_seconds: float = advanced(
