@@ -75,3 +75,17 @@ async def test_sessions_of_side_requests_can_be_left_out(store: Store) -> None:
     aside.mark = ""
     await aside.asks([b"question", b"answer", b"and then?"], stored=2)
     assert len(await store.history.sessions("ns", 10, None, with_side=False)) == 2
+
+
+async def test_requests_that_nobody_continued(store: Store) -> None:
+    talk, aside, other = Talk(store), Talk(store), Talk(store, namespace="other")
+    for one in (talk, aside, other):
+        asked = await one.asks([said("user", "question")], preamble=[RULES])
+        await one.hears(asked, one.answer(asked, said("assistant", "answer")))
+    await talk.asks([said("user", "question"), said("assistant", "answer"), said("user", "and?")], stored=2)
+    found, rest = await store.erasure.lone_requests("ns", "none", None)
+    assert [(one.session, one.instructions, one.asked) for one in found] == [
+        (aside.session, [RULES], [said("user", "question")])
+    ]
+    assert rest is None
+    assert await store.erasure.lone_requests("ns", aside.session, None) == ([], None)
