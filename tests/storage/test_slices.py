@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from palimpsest.errors import StoreUnavailable
+from palimpsest.errors import Conflict, StoreUnavailable
 from palimpsest.storage.database import SqlDatabase, Unit
 from palimpsest.storage.exchange_units import OpenExchange
 from palimpsest.storage.journal import EventRow
@@ -69,6 +69,40 @@ async def test_no_unit_of_an_import_or_an_erase_is_large(store: Store, url: str)
     assert (counts["messages"], counts["events"], counts["bodies"]) == (ROWS, ROWS, ROWS + 1)
     assert max(slices.rows) <= MOST_ROWS
     assert not any((await of_namespace(url, "ns")).values())
+
+
+async def test_a_long_history_that_a_request_brings_is_stored_as_a_short_one(store: Store) -> None:
+    talk = Talk(store)
+    slices = Slices(store.exchanges._db)
+    store.exchanges._db = slices
+    bodies = [b"message %d" % place for place in range(ROWS)]
+    await Talk(store).asks([b"q"], external_id="name")
+    for _ in range(2):
+        request = await talk.asks(
+            bodies, external_id="name", takes_name=True, exchange="x", preamble=[b"be kind"]
+        )
+    assert max(slices.rows) <= MOST_ROWS
+    assert await talk.said(bodies) == bodies
+    (head,) = await store.history.heads("ns", talk.session)
+    assert (head.chain, head.depth) == (request.head, ROWS)
+    assert await store.history.preamble("ns", talk.session, head.preamble) == [b"be kind"]
+    row = await store.history.session("ns", "name")
+    assert row is not None
+    assert (row.id, row.messages, row.exchanges) == (talk.session, ROWS, 1)
+    await talk.hears(request, talk.answer(request, b"answer"))
+    assert await talk.said([*bodies, b"answer"]) == [*bodies, b"answer"]
+
+
+async def test_a_long_history_that_meets_a_taken_name_leaves_nothing(store: Store, url: str) -> None:
+    await Talk(store, namespace="other").asks([b"q"], external_id="name")
+    first, second = Talk(store), Talk(store)
+    await first.asks([b"q"], external_id="name")
+    with pytest.raises(Conflict):
+        await second.asks([b"message %d" % place for place in range(ROWS)], external_id="name")
+    assert await store.history.session("ns", second.session) is None
+    await store.erasure.scrub()
+    left = await of_namespace(url, "ns")
+    assert (left["sessions"], left["messages"], left["bodies"], left["exchanges"]) == (1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("last", [1, 3, 10])

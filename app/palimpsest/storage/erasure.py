@@ -185,7 +185,7 @@ class Erasure:
 
     async def drop_import(self, namespace: str, session: str) -> None:
         """The import has failed: the next scrub deletes what was written of it."""
-        await self._db.write([step(_GIVE_UP_IMPORT, **_key(namespace, session))])
+        await self._db.write([step(GIVE_UP_IMPORT, **_key(namespace, session))])
 
     async def is_unfinished(self) -> bool:
         """True when rows of hidden sessions are left, which the next scrub deletes."""
@@ -463,7 +463,7 @@ _IS_HIDDEN = sa.and_(SESSIONS.c.namespace >= UNFINISHED, SESSIONS.c.namespace < 
 _UNFINISHED = Statement(
     sa.select(SESSIONS.c.namespace, SESSIONS.c.id).where(_IS_HIDDEN, SESSIONS.c.found_by == rules.ERASED)
 )
-_GIVE_UP_IMPORT = Statement(
+GIVE_UP_IMPORT = Statement(
     sa.update(SESSIONS)
     .where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text))
     .values(found_by=rules.ERASED)

@@ -222,13 +222,27 @@ def closing(exchange: CloseExchange) -> Unit:
     return [each for each in steps if each.rows]
 
 
+def beginning(exchange: OpenExchange, server: str | None) -> Iterator[Unit]:
+    """The units of a request that brings a long history of a new session, in slices as an import."""
+    steps = opening(replace(exchange, messages=()), (0, 0), server)
+    free = [step for step in steps if step.statement is sql.RELEASE_NAME]
+    rest = [step for step in steps if step.statement is not sql.RELEASE_NAME]
+    return importing(exchange, [exchange.started_at] * len(exchange.messages), (), (), free, rest)
+
+
 def importing(
-    opened: OpenExchange, times: Sequence[float], events: Sequence[EventRow], made: Sequence[DatedCompaction]
+    opened: OpenExchange,
+    times: Sequence[float],
+    events: Sequence[EventRow],
+    made: Sequence[DatedCompaction],
+    before: Sequence[Step] = (),
+    after: Sequence[Step] = (),
 ) -> Iterator[Unit]:
     """The units of an import, each of some rows: other callers' units are written between them.
 
     The session's row is put in its place by the last one; until then no reader finds the session. Each unit
     ends with its first step, which touches no row, when the session is there already or was erased meanwhile.
+    `before` and `after` are written with the last one.
     """
     hidden = {"namespace": unfinished(opened.namespace), "session": opened.session, "into": opened.namespace}
     begun = _given(opened, len(opened.messages) + len(made) + len(events)) | hidden | {"external_id": None}
@@ -242,7 +256,8 @@ def importing(
             yield [first, *_steps(rows)]
             first, size = replace(arrivals_step(hidden, 0), needed=True), 0
             rows.clear()
-    yield [first, *_steps(rows), Step(sql.END_IMPORT, [hidden | {"external_id": opened.external_id}])]
+    end = Step(sql.END_IMPORT, [hidden | {"external_id": opened.external_id}])
+    yield [first, *_steps(rows), *before, end, *after]
 
 
 def _steps(rows: Mapping[Statement, list[Params]]) -> Iterator[Step]:

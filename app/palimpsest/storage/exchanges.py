@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,17 +16,18 @@ from palimpsest.core.history.stored_points import Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.json_spans import raw_elements
 from palimpsest.core.wire.json_text import array_of
-from palimpsest.errors import StoreError
+from palimpsest.errors import Conflict, StoreError
 from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import Accounts, ProvenNamespaces, proof_step
 from palimpsest.storage.compactions import DatedCompaction
-from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, rows_of, step
-from palimpsest.storage.erasure import RecentlyErased
+from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, Unit, rows_of, step
+from palimpsest.storage.erasure import GIVE_UP_IMPORT, RecentlyErased
 from palimpsest.storage.exchange_units import (
     INLINE_MESSAGES,
     CloseExchange,
     OpenExchange,
     StoredMessage,
+    beginning,
     closing,
     importing,
     is_answered,
@@ -33,7 +35,7 @@ from palimpsest.storage.exchange_units import (
     opening,
 )
 from palimpsest.storage.journal import EventRow, KnownSessions
-from palimpsest.storage.sql import SIZES, bodies_of, grouped, listed, plain, rows_among
+from palimpsest.storage.sql import SIZES, bodies_of, grouped, listed, plain, rows_among, unfinished
 
 # Open exchanges from which on a commit waits for further units: with fewer, hardly any would come.
 _CROWD = 8
@@ -104,9 +106,15 @@ class Exchanges:
         size = (0, 0)
         if exchange.rebase is not None:
             size = await self._db.read_snapshot(_rebase_size(exchange, exchange.rebase))
-        build = partial(opening, self._unknown(exchange), size, self._server)
         is_long = len(exchange.messages) > INLINE_MESSAGES
-        unit = await asyncio.to_thread(build) if is_long else build()
+        units: Iterator[Unit] = iter(())
+        unit: Unit | None
+        if is_long and not (exchange.continues or exchange.base or exchange.rebase):
+            units = beginning(exchange, self._server)
+            unit = await asyncio.to_thread(next, units)
+        else:
+            build = partial(opening, self._unknown(exchange), size, self._server)
+            unit = await asyncio.to_thread(build) if is_long else build()
         place = exchange.namespace, exchange.session
         if place in self._erased or (exchange.namespace, "") in self._erased:
             # The session was erased meanwhile (rule 30). Nothing is awaited between this check and the write.
@@ -114,9 +122,15 @@ class Exchanges:
         pace = self._pace(exchange.messages)
         self._open.add(exchange.exchange)
         try:
-            await self._db.write(unit, pace=pace)
-        except StoreError:
+            while unit is not None:
+                await self._db.write(unit, pace=pace)
+                unit = await asyncio.to_thread(next, units, None) if is_long else None
+        except (StoreError, Conflict):
             self._open.discard(exchange.exchange)
+            if is_long:
+                with suppress(StoreError):
+                    hidden = unfinished(exchange.namespace)
+                    await self._db.write([step(GIVE_UP_IMPORT, session=exchange.session, hidden=hidden)])
             raise
         self._known.has_written(exchange.session, exchange.preamble_digest)
         self._known.has_written(exchange.session, exchange.carried_digest)

@@ -157,7 +157,7 @@ class Imports:
         times = [message.at for message in imported.messages[len(talk.preamble) :]]
         try:
             await self._store.exchanges.import_session(opened, times, events, made)
-        except StoreError as failure:
+        except (StoreError, Conflict) as failure:
             with suppress(StoreError):
                 await self._store.erasure.drop_import(namespace, opened.session)
             raise (_taken() if isinstance(failure, Conflict) else failure) from None
