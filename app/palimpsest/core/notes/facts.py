@@ -211,7 +211,7 @@ def forget_stems() -> None:
     _stem.cache_clear()
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=10_000)
 def _stem(word: str) -> str:
     word = word.strip("._:'-+~#/\\").removesuffix("'s")
     if not word.isalpha():

@@ -66,8 +66,8 @@ _PICTURE_CHARS = 240
 _REQUEST_CHARS = 6_000
 # Stems of an assistant's sentence; a shorter one narrates, or is a list item that depends on its list.
 _LEAST_STEMS = 4
-# Notes in all cached readings: some 30 MB.
-_MOST_KEPT = 100_000
+# Notes in all cached readings: some 6 MB.
+_MOST_KEPT = 20_000
 # Characters; a shorter line may be said twice and mean two things ("yes").
 _LEAST_LINE = 24
 _PICTURE = re.compile(r"\[IMAGE (\S+)(?: (\d+) bytes)?[^\]]*\]")

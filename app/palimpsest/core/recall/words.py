@@ -28,8 +28,8 @@ _MOST_PARTS = 32
 _BEGINNING_CHARS = 2
 # No English suffix ends in these: such words are their own stems. Spares the stemmer, which takes 0.1 ms.
 _NO_SUFFIX = frozenset("abfhjkopquvwxz0123456789")
-# Runs and stems that are cached: several times a person's vocabulary. Longer runs rarely occur twice.
-_MOST_CACHED = 50_000
+# Runs and stems that are cached: about a person's vocabulary. Longer runs rarely occur twice.
+_MOST_CACHED = 10_000
 
 
 def _words(text: str) -> frozenset[str]:

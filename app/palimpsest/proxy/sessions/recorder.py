@@ -45,7 +45,7 @@ from palimpsest.storage.history import BEGINS_UNSEEN, PathEntry
 from palimpsest.storage.store import Store
 
 # Paths whose exact bytes are known to be stored; one entry is two digests.
-REMEMBERED_PATHS = 20_000
+REMEMBERED_PATHS = 5_000
 
 # Longer names of programs are truncated.
 _CLIENT_CHARS = 60
