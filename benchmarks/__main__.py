@@ -26,7 +26,6 @@ _NAMED = (
     "presets",
     "recall_quality",
     "recall_store",
-    "policy",
     "day",
     "soak",
     "routing",

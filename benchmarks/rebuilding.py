@@ -35,7 +35,6 @@ _TOLD = re.compile(r"fact-(\d+) is (\w+)")
 _KEPT = re.compile(r"- fact-(\d+) is \w+")
 _COMMON: Mapping[str, Any] = {
     "models": [{"match": "*", "window_tokens": WINDOW}],
-    "policy.objective": "fidelity",
     "policy.advanced.summary_input_chars": 400_000,
     "summarizer.window_tokens": 100_000,
 }

@@ -144,7 +144,7 @@ async def test_one_line_says_strategy_and_shares(proxy: Proxy) -> None:
 
 @pytest.mark.spec("D23")
 async def test_while_a_compaction_is_made_the_status_says_so(proxy: Proxy) -> None:
-    chat = await long_chat(proxy, objective="fidelity", name="handoff")
+    chat = await long_chat(proxy, name="handoff")
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def waits() -> None:

@@ -80,7 +80,7 @@ async def timeline(proxy: Proxy, chat: Chat, query: str = "") -> Node:
 @pytest.mark.spec("A25")
 async def test_the_numbers_of_a_compaction_are_those_of_its_event(proxy: Proxy) -> None:
     chat = proxy.chat(session="long")
-    event = await compacted(proxy, chat, objective="fidelity", name="handoff")
+    event = await compacted(proxy, chat, name="handoff")
     payload = event["payload"]
     entry = (await timeline(proxy, chat)).one("li", id=f"e{event['seq']}")
     assert entry.figure("freed") == payload["tokensFreed"] > 0
@@ -95,7 +95,7 @@ async def test_the_numbers_of_a_compaction_are_those_of_its_event(proxy: Proxy) 
 async def test_each_section_folds_and_four_are_open_at_first(proxy: Proxy) -> None:
     chat = proxy.chat(session="long")
     proxy.model.summary = said_by_model
-    event = await compacted(proxy, chat, objective="fidelity", name="handoff")
+    event = await compacted(proxy, chat, name="handoff")
     entry = (await timeline(proxy, chat)).one("li", id=f"e{event['seq']}")
     sections = entry.all("details")
     titles = [section.one("summary").text for section in sections]
@@ -112,7 +112,7 @@ async def test_each_section_folds_and_four_are_open_at_first(proxy: Proxy) -> No
 async def test_what_a_summary_says_stays_text(proxy: Proxy) -> None:
     chat = proxy.chat(session="<b>'\"</b>")
     proxy.model.summary = said_by_model
-    event = await compacted(proxy, chat, objective="fidelity", name="handoff")
+    event = await compacted(proxy, chat, name="handoff")
     assert event["payload"]["author"] == "model"
     page = await timeline(proxy, chat)
     sections = page.one("li", id=f"e{event['seq']}").all("details")
@@ -134,7 +134,7 @@ async def test_a_summary_with_fewer_than_three_headings_is_one_text(proxy: Proxy
     told = f"First line of it.\n## 1. {TITLES[0]}\nThe goal.\n## 8. {TITLES[7]}\nWhere it stands: {HOSTILE}"
     delta = '\n\n```json\n{"decisions": [{"id": "d1", "text": "Use port 8443"}]}\n```'
     proxy.model.summary = lambda _: Says({"role": "assistant", "content": told + delta})
-    event = await compacted(proxy, chat, objective="fidelity", name="rolling")
+    event = await compacted(proxy, chat, name="rolling")
     assert event["payload"]["author"] == "model"
     entry = (await timeline(proxy, chat)).one("li", id=f"e{event['seq']}")
     assert entry.all("details") == entry.all("div", kind="lead") == []

@@ -68,7 +68,6 @@ async def test_summaries_that_fail_one_caller_are_written_for_another(tmp_path: 
     model = ModelServer(window=4_000, summary=summary)
     settings = {
         "policy.advanced.breaker_failures": 1,
-        "policy.objective": "fidelity",
         "compaction.background": False,
     }
     async with proxied(model, tmp_path, settings) as proxy:
@@ -134,7 +133,7 @@ async def test_who_is_left_alone_is_asked_again_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.spec("F05")
 async def test_having_nothing_to_compact_is_no_failure(tmp_path: Path) -> None:
-    settings = {"policy.advanced.breaker_failures": 1, "policy.objective": "fidelity"}
+    settings = {"policy.advanced.breaker_failures": 1}
     async with proxied(ModelServer(window=4_000), tmp_path, settings) as proxy:
         chat = proxy.chat()
         await chat.says("hello")

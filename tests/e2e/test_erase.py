@@ -27,7 +27,7 @@ CANARY = "Kanarienvogel77"
 KEPT = "Nachtigall88"
 KEYED = {"authorization": "Bearer one"}
 # The caller's words are in a summary by a model, in one by code, and in the log of the day.
-SETTINGS: Json = {"policy.objective": "fidelity", "compaction.background": False}
+SETTINGS: Json = {"compaction.background": False}
 
 
 def told(word: str, place: str) -> str:

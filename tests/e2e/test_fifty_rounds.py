@@ -26,8 +26,6 @@ ROUNDS = 50
 FEWER_ROUNDS = {"by_content": 25, "working_state": 25, "worker": 25}
 # Tails that leave room for rounds in so small a window.
 NUMBERS: dict[str, Json] = {
-    # Turns of a quarter of the window outgrow what was prepared: then a turn makes two compactions.
-    "auto": {"policy.objective": "cost"},
     "rolling": {
         "policy.advanced.trigger_reserve_tokens": 0,
         "policy.tail_messages": 2,

@@ -144,7 +144,7 @@ async def test_a_periodic_checkpoint_that_cannot_be_kept_costs_no_turn(tmp_path:
 @pytest.mark.spec("F17", "A45")
 async def test_a_summarizer_that_fails_leaves_history_and_watermark(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=lambda _: Says(status=500, error={"error": {"message": "no"}}))
-    background = {"summarizer.window_tokens": 100_000, "policy.objective": "fidelity"}
+    background = {"summarizer.window_tokens": 100_000}
     async with proxied(model, tmp_path, background) as proxy:
         chat = proxy.chat(session="notes")
         while not model.summaries:

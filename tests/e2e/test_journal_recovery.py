@@ -14,7 +14,7 @@ from tests.kit.proxy import proxied
 from tests.kit.words import prose
 
 STEPS = ("overflow_recovery_started", "overflow_recovery_completed", "overflow_recovery_failed")
-SETTINGS = {"policy.objective": "fidelity", "compaction.overflow_retries": 2}
+SETTINGS = {"compaction.overflow_retries": 2}
 
 
 def refusal(window: int) -> Says:

@@ -22,7 +22,7 @@ from tests.kit.wire import holding
 FILLER = "The quick brown fox jumps over the lazy dog and writes it down. " * 12
 WINDOW = 2_000
 # In so small a window a model is asked for short records only: a usual one would not halve what is folded.
-ASKED = {"policy.objective": "fidelity", "policy.advanced.summary_min_tokens": 200}
+ASKED = {"policy.advanced.summary_min_tokens": 200}
 TURNS = 13
 
 # Each pair is two callers whose requests differ in nothing else.

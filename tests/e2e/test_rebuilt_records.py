@@ -15,7 +15,7 @@ import pytest
 from palimpsest.core.summary.cached_prefix import INSTRUCTION
 
 from tests.kit.chat import Chat
-from tests.kit.model import SUMMARY_MODEL, ModelServer, Says, Seen
+from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import Proxy, proxied
 from tests.kit.summaries import broken, quiet
 from tests.kit.words import prose
@@ -28,7 +28,6 @@ ONE_CALL: Json = {
     "summarizer.window_tokens": 60_000,
     "policy.advanced.rebuild_after_folds": 4,
     "policy.advanced.summary_input_chars": 200_000,
-    "policy.objective": "fidelity",
 }
 WORDS = 350
 _NOTE = re.compile(r"entry-(\d+)\b")
@@ -201,19 +200,3 @@ async def test_no_turn_waits_for_it(tmp_path: Path) -> None:
                 made = [one for one in await chat.compactions() if one["kind"] == "message_removal"]
         assert (made[4]["author"], made[4]["rebuilt"]) == ("model", 0)
         let_go.set()
-
-
-@pytest.mark.parametrize(("chosen", "is_worth"), [({}, False), ({"summarizer.model": SUMMARY_MODEL}, True)])
-async def test_where_costs_decide_it_is_asked_only_where_it_is_worth_it(
-    chosen: Json, is_worth: bool, tmp_path: Path
-) -> None:
-    """An ordinary question is worth it, reading all again is not; whoever chose a model has decided."""
-    prices = {"input": 0.2, "cached": 0.01, "output": 0.01}
-    models = [{"match": "*", "window_tokens": WINDOW, "prices": prices}]
-    costs = {"policy.objective": "cost", "models": models, "policy.advanced.rebuild_after_folds": 1}
-    model = ModelServer(summary=forgetful)
-    async with proxied(model, tmp_path, ONE_CALL | costs | chosen) as proxy:
-        chat = proxy.chat(system="You keep entries.")
-        made = await folds(proxy, chat, 3)
-        assert any(one["rebuilt"] for one in made) == is_worth
-        assert {one["author"] for one in made} == {"model"}

@@ -31,7 +31,7 @@ Json = dict[str, Any]
 pytestmark = [pytest.mark.spec("W56"), pytest.mark.timeout(120)]
 WINDOW = 8_000
 # Begun so early that a question fits behind the prompt, whatever the counts are corrected by.
-SETTINGS: Json = {"policy.objective": "fidelity", "policy.advanced.precompute_ratio": 0.75}
+SETTINGS: Json = {"policy.advanced.precompute_ratio": 0.75}
 TOOLS = [{"type": "function", "name": "read_file", "parameters": {"type": "object", "properties": {}}}]
 # As Codex CLI asks.
 CODEX: Json = {

@@ -18,7 +18,7 @@ from tests.kit.words import prose
 Json = dict[str, Any]
 # No request waits for a summary and none is prepared: this is how an operator says "ask nobody".
 # The marks stand where the window puts them, so that a prompt of half of it is not touched.
-NOBODY = {"compaction.deadline_seconds": 0, "compaction.background": False, "policy.objective": "fidelity"}
+NOBODY = {"compaction.deadline_seconds": 0, "compaction.background": False}
 BLOCK = "<palimpsest_summary"
 pytestmark = [pytest.mark.spec("E08"), pytest.mark.timeout(60)]
 

@@ -155,7 +155,7 @@ TRAPS = {
     "chinese": Trap(_chinese),
     "pictures": Trap(_pictures),
     "schemas": Trap(_english, {"tools": SCHEMAS}),
-    "output-counted": Trap(_english, {"max_tokens": 2_500}, counts_output=True),
+    "output-counted": Trap(_english, {"max_tokens": 2_000}, counts_output=True),
     "another-tokenizer": Trap(_english, counted=1.3),
     "another-tokenizer-silent": Trap(_english, counted=1.3, says_its_window=False),
 }

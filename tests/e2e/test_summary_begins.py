@@ -44,7 +44,7 @@ async def test_a_question_never_rides_behind_calls_that_wait_for_their_results(t
     # A question with its answer fits behind the prompt: they take 3,400 tokens.
     window = 64_000
     model = ModelServer(window=window, summary=writer)
-    async with proxied(model, tmp_path, {"policy.objective": "fidelity"}) as proxy:
+    async with proxied(model, tmp_path) as proxy:
         chat = proxy.chat(system="You keep notes.")
         await grown(chat, 52_000)
         before = len(chat.said)
@@ -81,7 +81,6 @@ async def test_a_huge_summary_is_cut_below_the_ceiling_and_an_event_says_so(tmp_
     model = ModelServer(window=WINDOW, summary=huge)
     overrides = {
         "compaction.background": False,
-        "policy.objective": "fidelity",
         "summarizer.window_tokens": 100_000,
     }
     async with proxied(model, tmp_path, overrides) as proxy:

@@ -363,7 +363,7 @@ async def test_windows_and_where_compaction_begins(tmp_path: Path) -> None:
     model = ModelServer(models=False, window=400_000)
     overrides = HANDOFF | {"models": [{"match": "set-by-*", "window_tokens": 16_000}]}
     begins = {200_000: 180_000, 128_000: 115_200, 16_000: 14_400, 100_000: 90_000, 32_000: 28_800}
-    rolling = {200_000: 140_000, 128_000: 88_000, 16_000: 4_000, 32_000: 8_000}
+    rolling = {200_000: 140_000, 128_000: 88_000, 16_000: 11_200, 32_000: 22_400}
     async with proxied(model, tmp_path, overrides) as proxy:
         for name, window in MODELS.items():
             chat = proxy.chat(key=name, extra={"model": name})

@@ -169,7 +169,6 @@ async def test_where_roles_alternate_it_is_one_message_with_the_summary(tmp_path
     overrides = {
         "policy.strict_alternation": True,
         "policy.keep_original_task": False,
-        "policy.objective": "fidelity",
     }
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(session="log")
@@ -205,7 +204,7 @@ async def test_undoing_a_compaction_brings_back_the_memory_of_the_one_before(tmp
 @pytest.mark.spec("B16", "P9")
 async def test_it_gives_way_before_anything_is_refused(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=told)
-    async with proxied(model, tmp_path, {"policy.objective": "fidelity"}) as proxy:
+    async with proxied(model, tmp_path) as proxy:
         chat = proxy.chat(session="log")
         await chat.says("We begin.")
         await add(proxy, chat, "Long. " * 2_500)

@@ -19,7 +19,6 @@ WINDOW = 6_000
 # One summary is one call.
 IN_TURN: Json = {
     "compaction.background": False,
-    "policy.objective": "fidelity",
     "summarizer.window_tokens": 100_000,
 }
 pytestmark = pytest.mark.timeout(120)
@@ -57,7 +56,7 @@ def test_three_folds_in_three_turns_are_a_loop_and_it_ends_by_itself() -> None:
 async def test_a_session_folded_at_every_turn_is_masked_and_no_model_is_asked_for_it(tmp_path: Path) -> None:
     """Every turn brings nearly a window: whatever is folded, the next one is above the trigger again."""
     model = ModelServer(window=WINDOW)
-    async with proxied(model, tmp_path, IN_TURN | {"policy.objective": "fidelity"}) as proxy:
+    async with proxied(model, tmp_path, IN_TURN) as proxy:
         chat = proxy.chat(session="log")
         await told(chat, 4, words=3_300)
         made = authors(await chat.compactions())

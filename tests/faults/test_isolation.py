@@ -157,7 +157,7 @@ async def crossings(proxy: Proxy, place: tuple[str, str]) -> AsyncGenerator[str,
 
 @asynccontextmanager
 async def running(folder: Path, **settings: Any) -> AsyncIterator[Proxy]:
-    given = {"recall.enabled": True, "policy.objective": "fidelity", **settings}
+    given = {"recall.enabled": True, **settings}
     async with proxied(ModelServer(window=WINDOW), folder, given) as proxy:
         yield proxy
 

@@ -15,8 +15,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from palimpsest.core.budget.budget import Window, budget_of
-from palimpsest.core.budget.due import due
+from palimpsest.core.budget.budget import Window, budget_of, due
 from palimpsest.core.history.message import Conversation, conversation_of, seed_of
 from palimpsest.core.history.read import read_message
 from palimpsest.core.history.resolve import Lookups, RequestFacts, placement_of

@@ -18,7 +18,6 @@ Json = dict[str, Any]
 AT_THE_END = {
     "compaction.background": False,
     "summarizer.window_tokens": 100_000,
-    "policy.objective": "fidelity",
 }
 
 

@@ -29,7 +29,6 @@ WINDOW = 4_000
 WORD = "Kanarienvogel77"
 NAME = f"{WORD}-name"
 Settings = dict[str, Any]
-MODEL_WRITES: Settings = {"policy.objective": "fidelity"}
 
 
 async def erases(proxy: Proxy, chat: Chat, query: str = "") -> httpx.Response:
@@ -133,7 +132,7 @@ def _with_the_word(seen: Seen) -> Says:
 async def test_a_summary_that_comes_after_the_erase_is_no_ones(url: str, tmp_path: Path) -> None:
     """In the background: the session is erased while it is written, and begins anew under its name."""
     slow = Held(_with_the_word)
-    async with proxied(ModelServer(window=WINDOW, summary=slow), tmp_path, MODEL_WRITES, url=url) as proxy:
+    async with proxied(ModelServer(window=WINDOW, summary=slow), tmp_path, url=url) as proxy:
         chat = proxy.chat(session=NAME)
         turn = 0
         while not slow.asked.is_set():
@@ -152,7 +151,7 @@ async def test_a_summary_that_comes_after_the_erase_is_no_ones(url: str, tmp_pat
 @pytest.mark.spec("P6")
 async def test_who_waits_for_a_summary_of_an_erased_session_has_an_answer(url: str, tmp_path: Path) -> None:
     slow = Held(_with_the_word)
-    settings = MODEL_WRITES | {"compaction.background": False}
+    settings = {"compaction.background": False}
     async with proxied(ModelServer(window=WINDOW, summary=slow), tmp_path, settings, url=url) as proxy:
         chat = proxy.chat(session=NAME)
         talking = asyncio.ensure_future(_grown(chat, slow))
@@ -210,7 +209,7 @@ async def test_who_goes_on_while_others_erase_keeps_what_came_after(url: str, tm
     """Many clients of one key talk and erase at random; in the end every list is whole, or erased."""
     chance = random.Random(5)
     # Who waits for whom is asked here, not how fast the disk is.
-    patient = MODEL_WRITES | {"database.store_deadline_seconds": 60}
+    patient = {"database.store_deadline_seconds": 60}
     async with proxied(ModelServer(window=WINDOW), tmp_path, patient, url=url) as proxy:
 
         async def one(number: int) -> None:

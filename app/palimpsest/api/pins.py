@@ -148,7 +148,7 @@ class PinPages:
             if pin.chain != message.chain and not pin.is_lifted:
                 tokens += (await self._archive.message(namespace, context_id(pin.chain)))[1].tokens
         # A large message raises the current target, and the next turn lowers it again.
-        room = min(context.budget.target_tokens, context.budget.base_target_tokens)
+        room = context.budget.target_tokens
         if tokens <= room:
             return None
         said = f"All pins take {tokens} tokens; a compaction comes down to {room}."

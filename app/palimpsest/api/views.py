@@ -165,7 +165,7 @@ def explanation_fields(context: CompactionContext, view_tokens: int) -> Explanat
     `view_tokens` are in our count, the returned tokens in the model's. `distance_tokens` is negative for a
     mark that was passed.
     """
-    budget, prices = context.budget, context.costs.prices
+    budget, prices = context.budget, context.prices
     marks = [(name.removesuffix("_tokens"), budget.for_model(getattr(budget, name))) for name in _MARKS]
     shown = budget.for_model(view_tokens)
     return {
@@ -190,7 +190,7 @@ def explanation_fields(context: CompactionContext, view_tokens: int) -> Explanat
 
 def turn_cost_fields(context: CompactionContext, tokens: int) -> TurnCostFields:
     """The cost of `tokens` (our count) in one turn: read from the upstream's cache, or uncached."""
-    prices = context.costs.prices
+    prices = context.prices
     theirs = context.budget.for_model(tokens)
     return {"cached": theirs * prices.cached, "uncached": theirs * prices.input}
 

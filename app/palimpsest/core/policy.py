@@ -16,13 +16,14 @@ from palimpsest.core.declared import advanced, setting, within
 from palimpsest.core.text.fence import DEFAULT_TAG
 
 PresetName = Literal["auto", "handoff", "rolling", "working_state", "batch", "by_content", "worker"]
-Objective = Literal["fidelity", "cost"]
 Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]
 LaterSystemMessages = Literal["keep", "user"]
 SummaryRole = Literal["user", "system"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
 
 _SHARE = "share of the window"
+# `R` of core/budget/budget.py.
+_ROOM = "share of the window less instructions and tools"
 # A05.
 _AVAILABLE = "share of the window less reserved_tokens, instructions and tools"
 _TARGET_SHARE = "share of the target"
@@ -66,29 +67,25 @@ class Policy:
         "Preset: supplies every value of this section that is not set, and the way of summarising.",
         "auto combines the others and needs no choice.",
     )
-    objective: Objective = setting(
-        "fidelity",
-        "fidelity: the ratios decide; cost: trigger and target are derived from prices and growth.",
-        "fidelity compacts as late as possible. cost never compacts below half of the trigger, except after "
-        "a pause longer than the upstream's cache lives. Former names: off is fidelity, balanced is cost.",
-    )
     # A02.
     trigger_ratio: float = setting(
         0.90,
-        "A prompt at or above it is compacted.",
+        "A prompt at or above it is compacted. At least half of what instructions and tools leave is for "
+        "messages; a large max_tokens may take a quarter.",
         "Late enough to compact rarely, early enough to leave room for the answer.",
         within(_SHARE, ge=0.5, le=0.95),
     )
     trigger_tokens: int = setting(
-        0,
-        "A prompt of this many tokens is compacted, whatever the window; 0: the window alone decides.",
-        "Every turn pays for its whole prompt, however large the window.",
+        250_000,
+        "A prompt of this many tokens is compacted, whatever the window; 0: the window alone decides. "
+        "Prompts also stay below the size from which the model's published price is higher.",
+        "Every turn pays for its whole prompt, however large the window; models use long ones less well.",
         within("tokens", ge=0, le=100_000_000),
     )
     # A06.
     target_ratio: float = setting(
-        0.50,
-        "The size to which a prompt is compacted.",
+        0.45,
+        "The size to which a prompt is compacted: half of the trigger.",
         "Few large steps: every compaction loses the whole prompt cache.",
         within(_AVAILABLE, ge=0.1, le=0.9),
     )
@@ -153,7 +150,7 @@ class Policy:
     # 40,000 in `rolling` (B02: 32,000 + 8,000).
     trigger_reserve_tokens: int = advanced(
         0,
-        "The trigger leaves this much of the window free, but is at least a quarter of it; 0: not used.",
+        "The trigger leaves this much of the window free, but 24,000 tokens to messages; 0: not used.",
         "Leaves room where answers are known to be long.",
         within("tokens", ge=0, le=1_000_000),
     )
@@ -228,7 +225,7 @@ class Policy:
     )
     summary_min_tokens: int = advanced(
         700,
-        "Smallest summary budget, also on tiny windows.",
+        "Smallest summary; where there is less room, no model is asked and code writes it.",
         "Nine sections do not fit into less.",
         within("tokens", ge=50, le=100_000),
     )

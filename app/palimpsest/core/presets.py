@@ -23,6 +23,7 @@ _SOURCE = Policy(
     summary_max_tokens=4_096,
     summary_min_tokens=500,
     summary_share=0.08,
+    target_ratio=0.50,
     target_floor_ratio=0.0,
     old_result_chars=0,
     reuse_prompt_cache=False,

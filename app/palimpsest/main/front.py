@@ -83,7 +83,7 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
     recall = recall_of(parts)
     contexts = ContextLoader(
         parts.store,
-        ModelFacts(parts.windows, parts.calibrations, parts.tokens, parts.costs),
+        ModelFacts(parts.windows, parts.calibrations, parts.tokens, parts.prices),
         policies,
         parts.destinations.headers,
         recall.replays,

@@ -42,12 +42,12 @@ def own_pages(
     unindexes: IndexRemoval,
 ) -> FastAPI:
     """Everything that is not below `/v1/`, except health checks."""
-    store, costs, limits = parts.store, parts.costs, parts.settings.limits
+    store, prices, limits = parts.store, parts.prices, parts.settings.limits
     archive = Archive(store, parts.reader)
     exchanges = ExchangeViews(
-        *(store, archive, parts.reader, parts.tokens, parts.calibrations, costs, parts.windows)
+        *(store, archive, parts.reader, parts.tokens, parts.calibrations, prices, parts.windows)
     )
-    overviews = Overviews(store, parts.calibrations, costs)
+    overviews = Overviews(store, parts.calibrations, prices)
     states = RuntimeReader(store, archive, parts.tokens)
     imports = Imports(
         store,
@@ -81,10 +81,10 @@ def own_pages(
             unindexes=unindexes,
             windows=parts.windows,
             exchanges=exchanges,
-            compactions=CompactionViews(store, archive, exchanges, costs),
+            compactions=CompactionViews(store, archive, exchanges, prices),
             overviews=overviews,
             lists=SessionLists(store, overviews, parts.calibrations, parts.windows),
-            namespaces=NamespaceViews(store, costs),
+            namespaces=NamespaceViews(store, prices),
             ended=parts.stopping,
             new_id=new_id,
         )

@@ -27,7 +27,7 @@ from palimpsest.main.upstreams import (
 from palimpsest.proxy.access import Access, AccessRules, UnprovenNamespaces
 from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.background import Background
-from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import REMEMBERED_MODELS, Windows, WindowSources
 from palimpsest.proxy.destinations import Destinations
 from palimpsest.proxy.erasing import EraseMeans, Scrubber
@@ -50,7 +50,6 @@ from palimpsest.proxy.token_counts import Calibrations, ModelTokens
 from palimpsest.settings.settings import (
     Settings,
     asked_name,
-    cache_seconds,
     configured_prices,
     configured_window,
     model_settings,
@@ -87,7 +86,7 @@ class Parts:
     tokens: ModelTokens
     reader: MessageReader
     calibrations: Calibrations
-    costs: ModelCosts
+    prices: ModelPrices
     windows: Windows
     access: Access
     operator: OperatorAccess
@@ -154,12 +153,10 @@ async def opened_parts(
         tokens=tokens,
         reader=reader,
         calibrations=Calibrations(store.accounts, jobs, tokens),
-        costs=ModelCosts(
+        prices=ModelPrices(
             jobs,
             partial(configured_prices, settings),
             lambda model: prices_from_model_data(asked_name(settings, model)),
-            lru_cache(REMEMBERED_MODELS)(partial(cache_seconds, settings)),
-            asks_model=settings.compaction.deadline_seconds > 0 or settings.compaction.background,
         ),
         windows=_windows(settings, store, jobs, destinations),
         access=access,
@@ -305,7 +302,7 @@ def metrics_of(parts: Parts, siblings: Siblings | None, stack: AsyncExitStack) -
 
     metrics = Metrics(
         parts.counts,
-        ModelLookups(is_named, is_published, parts.costs.known),
+        ModelLookups(is_named, is_published, parts.prices.known),
         parts.store,
         lambda: parts.log.open,
         lambda: parts.jobs.open + parts.chores.open,

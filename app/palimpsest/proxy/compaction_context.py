@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from palimpsest.core.budget.budget import Budget, block_tokens_for
-from palimpsest.core.budget.due import Due, due
-from palimpsest.core.budget.economy import Costs
+from palimpsest.core.budget.budget import Budget, Due, answer_target, block_tokens_for, due
+from palimpsest.core.budget.prices import Prices
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.policy import Policy
 from palimpsest.core.recall.rounds.hidden import replayed
@@ -22,8 +21,8 @@ from palimpsest.core.view.compaction import OWED, Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
-from palimpsest.core.view.plan import plan_all, plan_manual, plan_of, plan_overflow
-from palimpsest.core.view.reasons import savings_text, why
+from palimpsest.core.view.plan import plan_all, plan_for_answer, plan_manual, plan_of, plan_overflow
+from palimpsest.core.view.reasons import why
 from palimpsest.core.view.record import (
     RecordInput,
     ceiling_room,
@@ -85,7 +84,7 @@ class CompactionContext:
     policy: Policy
     count_text: CountText
     outgoing: Callable[[], list[tuple[bytes, bytes]]]
-    costs: Costs
+    prices: Prices
     memory: str = ""
     focus: str = ""
     is_ordered: bool = False
@@ -131,6 +130,21 @@ class CompactionContext:
     def plan_overflow(self) -> Fold | MaskOnly | Refuse:
         """The plan after the upstream refused the request as too long."""
         return self._planned(plan_overflow)
+
+    def for_answer(self, most_tokens: int) -> tuple[CompactionContext, Fold | MaskOnly] | None:
+        """The fold, with its context, after which `max_tokens` has room beside a prompt of `most_tokens`.
+
+        None where the upstream's refusal cannot be helped.
+        """
+        target = answer_target(self.budget, most_tokens)
+        if target is None:
+            return None
+        own = replace(self, budget=replace(self.budget, target_tokens=target, ceiling_tokens=most_tokens))
+        plan = own._planned(plan_for_answer)
+        is_enough = isinstance(plan, MaskOnly) or (
+            isinstance(plan, Fold) and plan.leaves_tokens <= most_tokens
+        )
+        return (own, plan) if isinstance(plan, Fold | MaskOnly) and is_enough else None
 
     def plan_manual(self) -> Fold | Send:
         """The plan for a manual compaction."""
@@ -220,8 +234,6 @@ class CompactionContext:
             reason = why(shown, self.unfolded, self.budget, self.policy, compaction.trigger) + by_code + rest
             if is_same_fold(self.current, compaction):
                 reason = BETTER_RECORD
-            elif self.budget.idle_seconds:
-                reason += savings_text(before, after)
         return replace(
             compaction,
             tokens_before=before,

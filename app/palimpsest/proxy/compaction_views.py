@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from palimpsest.core.budget.economy import dollars_of
+from palimpsest.core.budget.prices import dollars_of
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.summary.line_sources import SummaryLine, lines_of
 from palimpsest.core.text.message_text import text_with_calls
@@ -16,7 +16,7 @@ from palimpsest.core.view.view import applies, cut_in, folded_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, missing
-from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.exchange_views import MOST_TURNS, ExchangeViews, cost_of
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.compactions import StoredCompaction
@@ -67,11 +67,11 @@ class Folding:
 class CompactionViews:
     """Reads compactions of one caller; what does not exist is NotFound, as in `Archive`."""
 
-    def __init__(self, store: Store, archive: Archive, exchanges: ExchangeViews, costs: ModelCosts) -> None:
+    def __init__(self, store: Store, archive: Archive, exchanges: ExchangeViews, prices: ModelPrices) -> None:
         self._store = store
         self._archive = archive
         self._exchanges = exchanges
-        self._costs = costs
+        self._prices = prices
 
     async def folding(self, namespace: str, row: SessionRow, name: str) -> Folding:
         """The session's compaction with this id."""
@@ -99,7 +99,7 @@ class CompactionViews:
         weight = MESSAGE_WEIGHT * len(talk.messages)
         spans = await offload(weight + MESSAGE_WEIGHT * len(turns), _spans, turns, talk)
         recalled = await self._store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
-        prices = await self._costs.known(row.model)
+        prices = await self._prices.known(row.model)
         found = []
         for span in spans:
             if (compaction := made.get(span.compaction)) is None:
@@ -129,7 +129,7 @@ class CompactionViews:
         """What the calls for its text cost; 0 where code wrote it, None where it is not known."""
         if compaction.author != "model":
             return 0.0
-        prices, spent = await self._costs.known(compaction.model or ""), compaction.spent
+        prices, spent = await self._prices.known(compaction.model or ""), compaction.spent
         if prices is None or spent is None:
             return None
         return dollars_of(spent.prompt, spent.cached, 0, spent.completion, prices)

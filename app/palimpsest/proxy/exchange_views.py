@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from palimpsest.core.budget.economy import Prices, prompt_cost
+from palimpsest.core.budget.prices import Prices, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.recall.rounds.hidden import HiddenRounds, translated_rounds
@@ -29,7 +29,7 @@ from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.envelope import tools_in
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
-from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.sessions.reader import MessageReader
@@ -114,7 +114,7 @@ class ExchangeViews:
         reader: MessageReader,
         tokens: ModelTokens,
         calibrations: Calibrations,
-        costs: ModelCosts,
+        prices: ModelPrices,
         windows: Windows,
     ) -> None:
         self._store = store
@@ -122,7 +122,7 @@ class ExchangeViews:
         self._reader = reader
         self._tokens = tokens
         self._calibrations = calibrations
-        self._costs = costs
+        self._prices = prices
         self._windows = windows
 
     async def page(
@@ -187,7 +187,7 @@ class ExchangeViews:
 
     async def cost_of(self, namespace: str, exchange: LoggedExchange) -> Cost | None:
         """What it cost; None when the model's prices, or its tokens, are unknown."""
-        prices = await self._costs.known(exchange.model)
+        prices = await self._prices.known(exchange.model)
         if prices is None or exchange.prompt_tokens is None:
             return None
         return cost_of(exchange, prices, self.ratio_of(namespace, exchange))
@@ -230,7 +230,6 @@ class ExchangeViews:
             tools_in(carried),
             costs,
             self._windows.known(branch.model, namespace).tokens,
-            self._costs.of(branch.model).cache_seconds,
             self._tokens.counter_of(branch.model).count_tools,
         )
         ratio = self._calibrations.ratio_of(namespace, branch.model)

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from palimpsest.core.budget.economy import dollars_of
+from palimpsest.core.budget.prices import dollars_of
 from palimpsest.core.utc import DAY
-from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.namespaces import Failure, NamespaceRow, Stored, Turns
 from palimpsest.storage.store import Store
@@ -35,9 +35,9 @@ class NamespaceView:
 class NamespaceViews:
     """Makes them."""
 
-    def __init__(self, store: Store, costs: ModelCosts) -> None:
+    def __init__(self, store: Store, prices: ModelPrices) -> None:
         self._store = store
-        self._costs = costs
+        self._prices = prices
 
     async def page(self, after: str, limit: int, now: float) -> list[NamespaceView]:
         """Those with ids after `after`, in the order of their ids."""
@@ -82,7 +82,7 @@ class NamespaceViews:
         """What the turns since then have cost, of models whose price is known."""
         found: defaultdict[str, float] = defaultdict(float)
         used = await self._store.namespaces.models(namespaces, since)
-        prices = {model: await self._costs.known(model) for model in {each.model for each in used}}
+        prices = {model: await self._prices.known(model) for model in {each.model for each in used}}
         for each in used:
             if (price := prices[each.model]) is not None:
                 cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)

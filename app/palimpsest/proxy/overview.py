@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from palimpsest.core.budget.economy import Prices, dollars_of
+from palimpsest.core.budget.prices import Prices, dollars_of
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.core.view.compaction import Author
-from palimpsest.proxy.compacting.costs import ModelCosts
+from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.storage.exchange_log import Total
 from palimpsest.storage.journal import TokensSpent
@@ -161,10 +161,10 @@ class Overview:
 class Overviews:
     """Makes overviews of a caller's turns."""
 
-    def __init__(self, store: Store, calibrations: Calibrations, costs: ModelCosts) -> None:
+    def __init__(self, store: Store, calibrations: Calibrations, prices: ModelPrices) -> None:
         self._store = store
         self._calibrations = calibrations
-        self._costs = costs
+        self._known_prices = prices.known
 
     async def of(self, namespace: str, days: int, now: float) -> Overview:
         """The turns of the last `days` days, today (UTC) included; 0: all there have been."""
@@ -196,7 +196,7 @@ class Overviews:
         return found
 
     async def _prices(self, totals: Iterable[Total]) -> dict[str, Prices | None]:
-        return {model: await self._costs.known(model) for model in {total.model for total in totals}}
+        return {model: await self._known_prices(model) for model in {total.model for total in totals}}
 
     def _ratio_of(self, namespace: str, total: Total) -> float:
         counted = total.prompt_tokens if total.priced == total.turns else None

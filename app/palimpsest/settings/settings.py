@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from palimpsest.core.budget.economy import OUTPUT_SHARE, Prices, prices_of
+from palimpsest.core.budget.prices import OUTPUT_SHARE, Prices, prices_of
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 from palimpsest.settings.compacting import (
@@ -32,7 +32,6 @@ from palimpsest.settings.serving import (
 )
 from palimpsest.settings.upstreams import (
     ModelSettings,
-    PriceSettings,
     Route,
     SummarizerSettings,
     UpstreamSettings,
@@ -159,12 +158,6 @@ def configured_window(settings: Settings, model: str) -> int | None:
     entry = model_settings(settings, model)
     own = entry.window_tokens if entry else None
     return settings.window.window_tokens if own is None else own
-
-
-def cache_seconds(settings: Settings, model: str) -> int:
-    """How long the upstream's cache keeps a prompt of the model; 0: for ever."""
-    entry = model_settings(settings, model)
-    return (entry.prices if entry else PriceSettings()).cache_seconds
 
 
 def configured_prices(settings: Settings, model: str) -> Prices | None:

@@ -15,6 +15,8 @@ STRUCK: Mapping[str, str] = {
     "access.max_bytes": "retention.max_bytes bounds what is kept of a namespace.",
     "compaction.summary_tokens_per_day": "summaries count against access.daily_tokens.",
     "database.vacuum_max_bytes": "erased rows are removed from a file of any size, without a VACUUM.",
+    "models.prices.cache_seconds": "findings count a pause of five minutes as the end of a cached prompt.",
+    "policy.objective": "policy.trigger_tokens bounds what a prompt costs, and steps of prices are avoided.",
     "policy.holdout": _POLICY,
     "policy.holdout_policy": _POLICY,
     "policy.mode": "docs/presets.md has a chat's numbers, such as policy.advanced.trigger_messages.",
@@ -60,7 +62,7 @@ STRUCK: Mapping[str, str] = {
 
 def said_of_struck(path: Sequence[str | int]) -> str | None:
     """The clause about a removed setting at this path; None where none was removed."""
-    key = ".".join(map(str, path))
+    key = ".".join(step for step in path if isinstance(step, str))
     # An entry of `models` has a policy of its own.
     key = key[key.find("policy.") :] if "policy." in key else key
     return f"was removed: {STRUCK[key]}" if key in STRUCK else None

@@ -212,14 +212,6 @@ class PriceSettings(Section):
         "None: the input's.",
         within("per million tokens", ge=0, le=1_000_000),
     )
-    cache_seconds: int = setting(
-        300,
-        "How long the upstream's cache keeps an unused prompt; after that policy.objective cost folds"
-        " sooner. "
-        "0: for ever.",
-        "The minimum that most services promise.",
-        within("seconds", ge=0, le=604_800),
-    )
 
 
 class ModelSettings(Section):

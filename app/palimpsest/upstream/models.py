@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 from urllib.parse import quote
 
-from palimpsest.core.budget.economy import Prices, prices_of
+from palimpsest.core.budget.prices import Prices, prices_of
 from palimpsest.core.budget.window import window_from_models_payload
 from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
 from palimpsest.errors import UpstreamError
@@ -73,49 +73,47 @@ async def window_from_upstream(
 
 
 def window_from_model_data(model: str) -> int | None:
-    """The published window of `model`, in its tokens; None when the data do not have it.
-
-    Offline: the data come with the `genai-prices` package. The first call imports it, which takes
-    0.17 s and 30 MB: call it in a thread, and only when nothing better is known.
-    """
-    from genai_prices import data_snapshot
-
-    snapshot = data_snapshot.get_snapshot()
-    for name in dict.fromkeys((model, model.rpartition("/")[2])):
-        try:
-            return snapshot.find_provider_model(name, None, None, None)[1].context_window
-        except LookupError:
-            continue
-    return None
+    """The published window of `model`, in its tokens; None when the data do not have it."""
+    window: int | None = getattr(_published(model), "context_window", None)
+    return window
 
 
 def prices_from_model_data(model: str) -> Prices | None:
     """The published prices of `model`; None when the data do not have it.
 
-    Of tiered prices the lowest tier counts. The first call imports the package, which takes 0.17 s and
-    30 MB: call it in a thread.
+    Of tiered prices the lowest tier counts; `step_tokens` is where the next one begins.
+    """
+    found = _published(model)
+    if found is None:
+        return None
+    # Some models change their price at a date: the last one in the list is current.
+    price = found.prices[-1].prices if isinstance(found.prices, list) else found.prices
+    if price.input_mtok is None or price.output_mtok is None:
+        return None
+    return prices_of(
+        _lowest(price.input_mtok),
+        _lowest(price.output_mtok),
+        _lowest(price.cache_read_mtok),
+        _lowest(price.cache_write_mtok),
+        next((tier.start for tier in getattr(price.input_mtok, "tiers", ())), 0),
+    )
+
+
+def _lowest(price: Any) -> Any:
+    """A price, or the base of tiered prices; None as it is."""
+    return None if price is None else float(getattr(price, "base", price))
+
+
+def _published(model: str) -> Any:
+    """The published data of a model, offline from the package `genai-prices`; None without any.
+
+    The first call imports the package, which takes 0.17 s and 30 MB: call it in a thread.
     """
     from genai_prices import data_snapshot
 
-    snapshot = data_snapshot.get_snapshot()
     for name in dict.fromkeys((model, model.rpartition("/")[2])):
         try:
-            found = snapshot.find_provider_model(name, None, None, None)[1].prices
+            return data_snapshot.get_snapshot().find_provider_model(name, None, None, None)[1]
         except LookupError:
             continue
-        # Some models change their price at a date: the last one in the list is current.
-        price = found[-1].prices if isinstance(found, list) else found
-        if price.input_mtok is None or price.output_mtok is None:
-            return None
-        return prices_of(
-            _lowest(price.input_mtok),
-            _lowest(price.output_mtok),
-            None if price.cache_read_mtok is None else _lowest(price.cache_read_mtok),
-            None if price.cache_write_mtok is None else _lowest(price.cache_write_mtok),
-        )
     return None
-
-
-def _lowest(price: Any) -> float:
-    """A price, or the base of tiered prices."""
-    return float(getattr(price, "base", price))

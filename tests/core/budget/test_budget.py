@@ -1,58 +1,93 @@
+"""The arithmetic of room: marks of every window, fixed part, `max_tokens`, price step and preset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.budget.budget import Budget, Window, budget_of
+from palimpsest.core.budget.budget import Budget, Window, answer_target, budget_of, overflow_target
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 
-HANDOFF = PRESETS["handoff"]
-ROLLING = Policy(name="rolling", trigger_ratio=0.7, precompute_ratio=0.6, trigger_reserve_tokens=40_000)
+AUTO, HANDOFF, ROLLING = PRESETS["auto"], PRESETS["handoff"], PRESETS["rolling"]
+MILLION = 1_000_000
 
 
 def budget(
-    window: int, fixed: int = 0, output: int | None = None, ratio: float = 1.0, policy: Policy | None = None
+    window: int,
+    fixed: int = 0,
+    output: int | None = None,
+    *,
+    ratio: float = 1.0,
+    policy: Policy = AUTO,
+    step: int = 0,
+    lookups: int = 0,
+    unsent: int = 0,
 ) -> Budget:
     return budget_of(
         Window(window, "configured"),
         fixed_tokens=fixed,
         max_output_tokens=output,
         ratio=ratio,
-        policy=policy or Policy(),
+        policy=policy,
+        step_tokens=step,
+        lookup_tokens=lookups,
+        unsent_tokens=unsent,
     )
 
 
 @pytest.mark.spec("A03")
 @pytest.mark.parametrize(("window", "trigger"), [(200_000, 180_000), (128_000, 115_200), (16_000, 14_400)])
-def test_the_trigger_stands_at_nine_tenths_of_the_window(window: int, trigger: int) -> None:
+def test_the_trigger_is_nine_tenths_of_the_window(window: int, trigger: int) -> None:
     assert budget(window).trigger_tokens == trigger
+    assert budget(window, policy=HANDOFF).trigger_tokens == trigger
+
+
+def test_fixed_parts_are_taken_off_first() -> None:
+    assert budget(24_000, 14_000).trigger_tokens == 21_600
+    assert budget(24_000, 14_000).target_tokens == 14_000 + 4_500
+    # However much they take, messages have half of the rest.
+    assert budget(24_000, 14_000, policy=ROLLING).trigger_tokens == 14_000 + 5_000
+    assert budget(24_000, 22_000).trigger_tokens == 22_000 + 1_000
+
+
+@pytest.mark.spec("A05")
+def test_max_tokens_holds_back_at_most_a_quarter_of_what_fixed_parts_leave() -> None:
+    assert budget(128_000, output=16_000).output_tokens == 16_000
+    assert budget(32_000, output=32_000).output_tokens == 8_000
+    assert budget(24_000, 14_000, 65_536).output_tokens == 2_500
+    # Without it an answer of usual length.
+    assert budget(MILLION).output_tokens == 8_000
+    assert budget(16_000).output_tokens == 800
+
+
+@pytest.mark.spec("A05")
+@pytest.mark.parametrize(
+    ("output", "trigger"),
+    [(None, 14_400), (1_000, 14_400), (1_601, 14_399), (8_000, 12_125), (200_000, 12_125)],
+)
+def test_max_tokens_lowers_the_trigger_by_no_more_than_it_holds_back(
+    output: int | None, trigger: int
+) -> None:
+    large = budget(16_000, 500, output)
+    assert large.trigger_tokens == trigger
+    assert large.ceiling_tokens == max(trigger, min(15_225, 16_000 - large.output_tokens))
 
 
 @pytest.mark.spec("A05")
 def test_available_is_window_less_reserve_less_what_is_fixed() -> None:
     assert budget(128_000, fixed=5_000).available_tokens == 128_000 - 8_000 - 5_000
-
-
-@pytest.mark.spec("A05")
-def test_the_reserve_is_at_most_half_a_small_window() -> None:
     assert budget(4_000, fixed=500).available_tokens == 4_000 - 2_000 - 500
 
 
-@pytest.mark.spec("A05")
-def test_what_the_client_asks_as_output_lowers_the_trigger() -> None:
-    assert budget(128_000, output=16_000).trigger_tokens == 112_000
-    assert budget(128_000, output=1_000).trigger_tokens == 115_200
-
-
-@pytest.mark.spec("A05")
-def test_an_output_as_large_as_the_window_holds_back_half_of_it() -> None:
-    small = budget(32_000, output=32_000)
-    assert (small.output_tokens, small.trigger_tokens, small.ceiling_tokens) == (16_000, 16_000, 16_000)
-    assert small.target_tokens < small.precompute_tokens < small.trigger_tokens
-
-
 @pytest.mark.spec("A06")
-def test_the_target_is_half_of_what_is_available() -> None:
-    assert budget(200_000, fixed=2_000).target_tokens == 2_000 + (200_000 - 8_000 - 2_000) // 2
+def test_the_target_is_half_of_the_trigger_and_of_what_is_available() -> None:
+    assert budget(200_000, fixed=2_000).target_tokens == 2_000 + 89_100
+    assert budget(16_000, fixed=2_000).target_tokens == 2_000 + 6_300
+    assert budget(200_000, policy=HANDOFF).target_tokens == 96_000
+    assert budget(24_000, fixed=2_000, policy=HANDOFF).target_tokens == 2_000 + 7_000
 
 
 @pytest.mark.spec("A12")
@@ -61,7 +96,7 @@ def test_a_summary_takes_eight_percent_of_what_is_available(window: int, tokens:
     assert budget(window, policy=HANDOFF).summary_tokens == tokens
 
 
-@pytest.mark.parametrize(("window", "tokens"), [(200_000, 2_500), (12_000, 700), (6_000, 700)])
+@pytest.mark.parametrize(("window", "tokens"), [(200_000, 2_500), (12_000, 700), (6_000, 700), (2_200, 700)])
 def test_of_our_own_a_record_takes_a_tenth(window: int, tokens: int) -> None:
     assert budget(window).summary_tokens == tokens
 
@@ -74,10 +109,41 @@ def test_a_summary_has_at_least_five_hundred_tokens() -> None:
 
 @pytest.mark.spec("B02")
 @pytest.mark.parametrize(
-    ("window", "trigger"), [(200_000, 140_000), (64_000, 24_000), (40_000, 10_000), (16_000, 4_000)]
+    ("window", "trigger"),
+    [
+        (200_000, 140_000),
+        (128_000, 88_000),
+        (64_000, 24_000),
+        (40_000, 24_000),
+        (32_000, 22_400),
+        (1_000, 700),
+    ],
 )
-def test_rolling_keeps_its_own_reserve_free(window: int, trigger: int) -> None:
+def test_rolling_keeps_its_own_reserve_free_where_there_is_room_for_it(window: int, trigger: int) -> None:
     assert budget(window, policy=ROLLING).trigger_tokens == trigger
+
+
+def test_a_mark_in_tokens_lowers_the_trigger_and_the_target_with_it() -> None:
+    assert budget(MILLION).trigger_tokens == 250_000
+    assert budget(MILLION).target_tokens == 125_000
+    assert budget(MILLION, policy=replace(AUTO, trigger_tokens=0)).trigger_tokens == 900_000
+    asked = budget(MILLION, 2_000, policy=replace(AUTO, trigger_tokens=20_000))
+    assert (asked.trigger_tokens, asked.target_tokens) == (20_000, 11_000)
+    assert asked.gain_tokens == 1_000
+    assert asked.asked == "20,000 asked"
+    # Instructions and tools that nearly reach it leave messages a quarter of it all the same.
+    assert budget(MILLION, 260_000).trigger_tokens == 260_000 + 62_500
+
+
+def test_prompts_stay_below_a_step_of_the_price() -> None:
+    assert budget(MILLION, step=272_000, policy=replace(AUTO, trigger_tokens=0)).trigger_tokens == 264_000
+    assert budget(MILLION, step=272_000).trigger_tokens == 250_000
+    stepped = budget(MILLION, 3_000, 20_000, step=200_000)
+    assert stepped.trigger_tokens == 180_000
+    assert stepped.asked == "prompts above 200,000 cost more"
+    # A smaller window holds; a step that instructions and tools nearly reach is paid anyway.
+    assert budget(64_000, step=200_000).trigger_tokens == 57_600
+    assert budget(MILLION, 190_000, step=200_000).trigger_tokens == 252_500
 
 
 def test_a_model_that_counts_more_has_a_smaller_window_in_our_count() -> None:
@@ -85,22 +151,67 @@ def test_a_model_that_counts_more_has_a_smaller_window_in_our_count() -> None:
     assert dense.window_tokens == 100_000
     assert dense.output_tokens == 10_000
     assert dense.trigger_tokens == 90_000
+    assert budget(2 * MILLION, ratio=2.0).trigger_tokens == 125_000
+
+
+@given(st.integers(2_000, 400_000), st.integers(0, 4_000))
+def test_a_prompt_below_the_trigger_leaves_room_for_look_ups(window: int, wanted: int) -> None:
+    plain, lowered = budget(window, 300), budget(window, 300, lookups=wanted)
+    assert lowered.ceiling_tokens == plain.ceiling_tokens
+    assert lowered.trigger_tokens <= plain.trigger_tokens
+    assert lowered.ceiling_tokens - lowered.trigger_tokens >= min(wanted, int(0.15 * (window - 300))) - 1
+    # The reason that people read says so: "0.90 asked" alone would contradict its own numbers.
+    assert (lowered.trigger_tokens < plain.trigger_tokens) == lowered.asked.endswith("kept free for look-ups")
+
+
+def test_tools_that_are_not_sent_yet_raise_the_marks() -> None:
+    plain, raised = budget(20_000, 500), budget(20_000, 500, unsent=400)
+    assert raised.trigger_tokens == plain.trigger_tokens + 400
+    assert raised.precompute_tokens == plain.precompute_tokens + 400
+    assert raised.target_tokens == plain.target_tokens
+
+
+@pytest.mark.spec("A29")
+def test_after_a_refusal_messages_keep_a_third_of_what_is_available_and_at_most_half_of_what_was_sent() -> (
+    None
+):
+    room = budget(100_000, 10_000)
+    assert overflow_target(room, 90_000, AUTO) == 10_000 + 28_700
+    assert overflow_target(room, 50_000, AUTO) == 10_000 + 20_000
+
+
+def test_for_an_answer_messages_give_up_half_of_their_room_or_nothing() -> None:
+    room = budget(24_000, 14_000, 65_536)
+    assert answer_target(room, 20_000) == 19_000
+    assert answer_target(room, 18_999) is None
 
 
 @given(
     window=st.integers(1, 2_000_000),
-    fixed=st.integers(0, 100_000),
+    share=st.floats(0, 0.95),
     output=st.none() | st.integers(0, 200_000),
     ratio=st.floats(0.4, 3.0),
-    policy=st.sampled_from([Policy(), ROLLING, Policy(trigger_ratio=0.7, target_ratio=0.4)]),
+    policy=st.sampled_from([*PRESETS.values(), replace(AUTO, trigger_tokens=3_000)]),
+    step=st.sampled_from([0, 32_000, 100_000, 272_000]),
+    lookups=st.integers(0, 4_000),
 )
-def test_the_marks_stand_in_order_in_every_window(
-    window: int, fixed: int, output: int | None, ratio: float, policy: Policy
+def test_the_marks_are_in_order_and_above_fixed_parts_in_every_window(
+    window: int,
+    share: float,
+    output: int | None,
+    ratio: float,
+    policy: Policy,
+    step: int,
+    lookups: int,
 ) -> None:
-    b = budget(window, fixed, output, ratio, policy)
+    fixed = int(share * window / ratio)
+    b = budget(window, fixed, output, ratio=ratio, policy=policy, step=step, lookups=lookups)
     assert 0 < b.precompute_tokens <= b.trigger_tokens <= b.ceiling_tokens <= b.window_tokens
     assert b.summary_tokens > 0
-    assert b.available_tokens >= 0
-    if fixed + 8 <= b.trigger_tokens:
-        assert fixed < b.target_tokens < b.trigger_tokens
-        assert b.summary_tokens <= max(1, (b.target_tokens - fixed) / 2)
+    assert b.output_tokens <= b.room_tokens / 4
+    if b.window_tokens - fixed < 32:
+        return
+    assert fixed < b.target_tokens < b.precompute_tokens
+    assert b.trigger_tokens - fixed >= min(0.5 * b.room_tokens, 750 / ratio) - 1
+    assert b.target_tokens <= fixed + 0.6 * (b.trigger_tokens - fixed) + 1
+    assert b.summary_tokens <= max(1, 0.72 * (b.target_tokens - fixed))

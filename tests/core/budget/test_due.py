@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from palimpsest.core.budget.budget import Window, budget_of
-from palimpsest.core.budget.due import Due, due
+from palimpsest.core.budget.budget import Due, Window, budget_of, due
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 

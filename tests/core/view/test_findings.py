@@ -11,7 +11,7 @@ from palimpsest.core.view.findings import Found, TurnCost, findings_of
 
 from tests.core.histories import assistant, calls, conversation, prose, result, user
 
-WINDOW, CACHE_SECONDS = 10_000, 300
+WINDOW = 10_000
 TALK = conversation([user("Go."), calls("a"), result("a", prose(100)), assistant("Done.")])
 
 
@@ -24,12 +24,9 @@ def turns(count: int, *, every: float = 10.0, cached: int | None = 900) -> list[
 
 
 def found(
-    talk: Conversation = TALK,
-    schema: bytes | None = None,
-    taken: Sequence[TurnCost] = (),
-    seconds: int = CACHE_SECONDS,
+    talk: Conversation = TALK, schema: bytes | None = None, taken: Sequence[TurnCost] = ()
 ) -> list[Found]:
-    return findings_of(talk, schema, taken, WINDOW, seconds, len)
+    return findings_of(talk, schema, taken, WINDOW, len)
 
 
 def test_results_of_a_twentieth_of_the_window_are_large() -> None:
@@ -63,4 +60,3 @@ def test_prompts_read_anew_after_a_pause_are_named() -> None:
     assert found(taken=turns(8, every=400.0, cached=900)) == []
     # What the upstream does not state is unknown, and no miss.
     assert found(taken=turns(8, every=400.0, cached=None)) == []
-    assert found(taken=slow, seconds=0) == []

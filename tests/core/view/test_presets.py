@@ -40,15 +40,6 @@ def test_where_handoff_begins(window: int, tokens: int) -> None:
     assert trigger(PRESETS["handoff"], window) == tokens
 
 
-@pytest.mark.spec("B02")
-@pytest.mark.parametrize(
-    ("window", "tokens"),
-    [(200_000, 140_000), (128_000, 88_000), (64_000, 24_000), (32_000, 8_000), (4_096, 1_024), (1_000, 250)],
-)
-def test_where_rolling_begins(window: int, tokens: int) -> None:
-    assert trigger(PRESETS["rolling"], window) == tokens
-
-
 @pytest.mark.spec("D13")
 @pytest.mark.spec("E02")
 @pytest.mark.parametrize(

@@ -1,21 +1,77 @@
-"""How much room there is: window, reserves, trigger and target in one value, and what adjusts them.
+"""The arithmetic of room, all of it: when a conversation is compacted, how far, and what its answer needs.
 
-Every figure is in the program's own token count: the window is divided by the model's calibration before
-anything is compared.
+`F` are the fixed tokens (tools, framing, instructions), in every prompt; `R`, the window less `F`, is what
+messages may take. Every figure is in the program's own count: the model's figures are divided by its
+calibration before they are compared.
+
+    reserve  = min(max_tokens, R / 4); without max_tokens min(8,000, R / 20)
+    trigger  = trigger_ratio x window, but at least F + R / 2;
+               at most window - reserve, trigger_tokens, and the model's price step - reserve
+    target   = F + target_ratio x available, but at least F + target_floor_ratio x R;
+               at most 0.6 of the way from F to the trigger, half where something lowers the trigger
+    ceiling  = min(F + ceiling_ratio x R, window - reserve), not below the trigger
+
+So nothing is compacted for the sake of `max_tokens` while a quarter of `R` is free: the upstream judges the
+sum of both.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from palimpsest.core.budget.upstream_counts import as_theirs
+from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
 
 WindowSource = Literal["configured", "upstream", "overflow", "observed", "model_data", "name", "default"]
+Due: TypeAlias = Literal["later", "soon", "now"]
+
+# No window leaves messages less, tokens: the marks stay in order even where the fixed part fills it.
+_LEAST_ROOM = 16
+# At most one in so many tokens of R is kept free for an answer: agents send max_tokens of 32,000 on 32,000.
+_RESERVE_PART = 4
+# ... and where a request names no length these tokens, or one in so many.
+_USUAL_ANSWER, _USUAL_PART = 8_000, 20
+# The trigger leaves messages at least one in so many tokens of R, however much the fixed part takes.
+_TRIGGER_PART = 2
+# The target leaves messages at most this share of what the trigger leaves them, so that no compaction ends
+# where the next one starts (F04); the second where something lowers the trigger, since ratios are of windows.
+_TARGET_SHARE, _LOWERED_TARGET_SHARE = 0.6, 0.5
+# A trigger reserve (B02) leaves messages at least these tokens, as the source has it in a window of 64,000.
+_LEAST_TRIGGER = 24_000
+# A mark stated in tokens leaves messages at least one in so many of them: fixed parts may nearly reach it.
+_MESSAGES_PART = 4
+# At most this share of R is kept free for look-ups: enough for a quote or two in the smallest windows in use.
+_LOOKUP_SHARE = 0.15
+# A compaction leaves at most this share of what lies between F and the trigger, so that none ends where the
+# next one starts (F04).
+_MOST_SHARE = 0.75
+# A background summary starts no earlier than half way from the target to the trigger.
+_PRECOMPUTE_FLOOR = 0.5
+# A summary request is appended to the whole prompt (idea 2): prompt, question and answer must fit together,
+# with this share of the window to spare for one more turn and an inexact count.
+_QUESTION_TOKENS = 700
+_SPARE_SHARE = 0.03
+# A record takes at most half of the room that the target leaves to messages, and the smallest one that is
+# worth asking for at most this share of it: the rest is for task and tail.
+_RECORD_PART, _BLOCK_SHARE = 2, 0.72
+# A block takes at most this share of what it replaces: a fold that frees next to nothing is useless (F12).
+_REPLACED_SHARE = 0.6
+# Room for a block in summary budgets: one for the model's record, two for what code extracts.
+_BLOCK_FACTOR = 3
+# Tokens below which a summary says nothing useful (A27).
+LEAST_SUMMARY_TOKENS = 200
+# Where the upstream refused only the sum of prompt and max_tokens, a fold leaves messages this share of R.
+_ANSWER_SHARE = 0.5
+# The memory block takes at most one in this many tokens of the window.
+_MEMORY_DIVISOR = 8
+# Shares are binary fractions: 0.7 x 200,000 must be 140,000, not 139,999.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +90,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Room for one request, in our count.
+    """Room for one request, tokens of the whole prompt in our count.
 
-    `fixed_tokens` are tools, framing and the request's preamble: present in every view. A prompt at or above
-    `trigger_tokens` is compacted down to `target_tokens`; no view may exceed `ceiling_tokens`; at
-    `precompute_tokens` a background summary starts. `summary_tokens` bounds one summary block.
-    `available_tokens` is the window less the scaled reserve and the fixed part (A05). `append_limit_tokens`:
-    the largest prompt to which a summary request can be appended. `gain_tokens`: the least that a compaction
-    must free. `base_target_tokens` is the target before any derivation. `memory_tokens` are those of the
-    memory block that the next fold will have.
+    A prompt at or above `trigger_tokens` is compacted down to `target_tokens`; no compacted view may exceed
+    `ceiling_tokens`; at `precompute_tokens` a background summary starts. `output_tokens` is the reserve,
+    `available_tokens` the window less `reserved_tokens` and the fixed part (A05), `summary_tokens` the length
+    of a record. `gain_tokens`: the least that a compaction must free. `memory_tokens` are those of the memory
+    block that the next fold will have.
 
-    `asked` says, for people, what decides the trigger. `idle_seconds`: the pause since the last request,
-    where it was so long that the upstream's cache is gone and the marks are set for that; 0 otherwise.
-    `ratio`: the model's tokens for one of ours. `reads_by`: the tool with which the model reads what a mask
-    leaves out; "" where it has none.
+    `asked` says, for people, what decides the trigger. `ratio`: the model's tokens for one of ours.
+    `reads_by`: the tool with which the model reads what a mask leaves out; "" where it has none.
     """
 
     window: Window
@@ -60,41 +112,25 @@ class Budget:
     ceiling_tokens: int
     precompute_tokens: int
     summary_tokens: int
-    append_limit_tokens: int
     gain_tokens: int
-    base_target_tokens: int
-    is_derived: bool = False
     memory_tokens: int = 0
     asked: str = ""
-    idle_seconds: int = 0
     ratio: float = 1.0
     reads_by: str = ""
+
+    @property
+    def room_tokens(self) -> int:
+        """`R`: what messages may take of the window."""
+        return max(_LEAST_ROOM, self.window_tokens - self.fixed_tokens)
+
+    @property
+    def most_after_tokens(self) -> int:
+        """The most that a compaction may leave: a quarter of the room below the trigger is for growth."""
+        return self.fixed_tokens + _share(_MOST_SHARE, max(0, self.trigger_tokens - self.fixed_tokens))
 
     def for_model(self, tokens: int) -> int:
         """Tokens of our count in the model's count, which is what people are shown."""
         return as_theirs(tokens, self.ratio)
-
-
-# At most this share of the window is held back for the answer: agents send 32,000 on 32k windows (rule 19).
-_OUTPUT_SHARE = 0.5
-# A trigger reserve (B02) never brings the trigger below this share of the window.
-_TRIGGER_FLOOR = 0.25
-# The target leaves at least this share of the room between the fixed part and the trigger for growth, so
-# that no compaction ends where the next one starts (F04).
-_GROWTH_SHARE = 0.25
-# A background summary starts no earlier than half way from the target to the trigger.
-_PRECOMPUTE_FLOOR = 0.5
-# A summary request is appended to the whole prompt (idea 2): prompt, request and answer must fit together,
-# with this share of the window to spare for one more turn and an inexact count.
-_QUESTION_TOKENS = 700
-_SPARE_SHARE = 0.03
-# A summary block takes at most half of the room that the target leaves to messages: the other half is for
-# the task and the tail. It matters only for windows below about 4k tokens.
-SUMMARY_SHARE = 0.5
-# The memory block takes at most one in this many tokens of the window.
-_MEMORY_DIVISOR = 8
-# No calibration can make a window smaller than this, tokens.
-_LEAST_WINDOW = 16
 
 
 def budget_of(
@@ -104,182 +140,125 @@ def budget_of(
     max_output_tokens: int | None,
     ratio: float,
     policy: Policy,
+    step_tokens: int = 0,
+    lookup_tokens: int = 0,
+    unsent_tokens: int = 0,
 ) -> Budget:
-    """What a request with this fixed part may hold, every figure in our own count (rule 19).
+    """What a request with this fixed part may hold (see the top of this page).
 
-    `fixed_tokens` are ours; `max_output_tokens` is the request's `max_tokens` or `max_completion_tokens`, in
-    the model's tokens, None or 0 when it names none. `ratio` is the model's tokens for one of ours (its
-    calibration): the window in our count is the window divided by it.
-
-    * trigger: min(trigger share x window, window - output), the output being at most half the
-      window; a trigger reserve (B02) is kept free too.
-    * available: window - min(reserved, window / 2) - fixed, at least 0 (A05).
-    * target: fixed + target share x available (A06), or the floor share of window - fixed if that
-      is more; at least room for two of the smallest summaries, at most three quarters of the way
-      from the fixed part to the trigger.
-    * summary: the policy's share of available between its smallest and its largest (A12, A13), at
-      most half of what the target leaves to messages.
-    * ceiling: min(ceiling share x window, window - output), never below the trigger (A27).
-    * precompute: its share of the window, in proportion when the output lowers the trigger, and at
-      least half way between target and trigger.
-    * gain: its share of the window, in proportion when something lowers the trigger: a trigger of 20,000
-      tokens on a window of a million could otherwise never free enough.
+    `fixed_tokens` are ours; `max_output_tokens` (None or 0 for none) and `step_tokens`, the size above which
+    a prompt costs more (0 for none), are the model's, of which `ratio` make one of ours. A prompt below the
+    trigger leaves `lookup_tokens` below the ceiling, at most 15 % of R. `unsent_tokens` of the fixed part are
+    not in this prompt yet: the trigger is higher by them, as far as the ceiling allows.
     """
-    size = max(_LEAST_WINDOW, math.floor(window.tokens / ratio))
-    output = math.floor(min((max_output_tokens or 0) / ratio, size * _OUTPUT_SHARE))
-    free = size - output
-    trigger = max(1, min(_trigger_tokens(size, policy), free))
-    reserve = min(policy.reserved_tokens, size // 2)
-    available = max(0, size - reserve - fixed_tokens)
-    room = max(_share(policy.target_ratio, available), _share(policy.target_floor_ratio, size - fixed_tokens))
-    target = target_of(room, fixed_tokens, trigger, policy)
+    size = max(_LEAST_ROOM, math.floor(window.tokens / ratio))
+    fixed, room = fixed_tokens, max(_LEAST_ROOM, size - fixed_tokens)
+    asked = math.floor((max_output_tokens or 0) / ratio)
+    reserve = min(asked, room // _RESERVE_PART) if asked else min(_USUAL_ANSWER, room // _USUAL_PART)
+
+    by_window = max(math.ceil(policy.trigger_ratio * size - _ROUNDING), fixed + room // _TRIGGER_PART)
+    trigger, said = by_window, f"{policy.trigger_ratio:.2f} asked"
+    kept_free = policy.trigger_reserve_tokens
+    if kept_free and (least := fixed + max(room - kept_free, _LEAST_TRIGGER)) < trigger:
+        trigger, said = least, f"{said}, {kept_free:,} kept free"
+    limit = math.floor(policy.trigger_tokens / ratio)
+    if limit and (limit := max(limit, fixed + limit // _MESSAGES_PART)) < trigger:
+        trigger, said = limit, f"{policy.trigger_tokens:,} asked"
+    if asked and size - reserve < trigger:
+        trigger, said = size - reserve, f"{as_theirs(reserve, ratio):,} kept free for the answer"
+    step = math.floor(step_tokens / ratio) - reserve
+    # A step that the fixed parts nearly reach is paid anyway.
+    if step_tokens and fixed + step // _MESSAGES_PART <= step < trigger:
+        trigger, said = step, f"prompts above {step_tokens:,} cost more"
+    ceiling = min(size, max(trigger, min(fixed + _share(policy.ceiling_ratio, room), size - reserve)))
+    if lookup_tokens and ceiling - (free := min(lookup_tokens, _share(_LOOKUP_SHARE, room))) < trigger:
+        trigger, said = ceiling - free, f"{said}, {as_theirs(free, ratio):,} kept free for look-ups"
+    trigger = min(trigger, ceiling)
+    span = max(0, trigger - fixed)
+
+    available = max(0, size - min(policy.reserved_tokens, size // 2) - fixed)
+    kept = max(
+        _share(policy.target_ratio, available),
+        _share(policy.target_floor_ratio, room),
+        2 * policy.summary_min_tokens,
+    )
+    most = _share(_TARGET_SHARE if trigger == by_window else _LOWERED_TARGET_SHARE, span)
+    target = fixed + max(2, min(kept, most))
+    least, for_record = policy.summary_min_tokens, (target - fixed) // _RECORD_PART
+    if for_record < least:
+        for_record = max(1, min(least, _share(_BLOCK_SHARE, target - fixed)))
     wanted = min(policy.summary_max_tokens, _share(policy.summary_share, available))
-    summary = min(max(policy.summary_min_tokens, wanted), int((target - fixed_tokens) * SUMMARY_SHARE))
-    append_limit = free - summary - _QUESTION_TOKENS - size * _SPARE_SHARE
-    precompute = trigger * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
-    precompute = min(precompute, append_limit) if policy.reuse_prompt_cache else precompute
+    summary = min(max(least, wanted), for_record)
+
+    precompute = fixed + span * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
+    if policy.reuse_prompt_cache:
+        precompute = min(precompute, size - summary - _QUESTION_TOKENS - size * _SPARE_SHARE)
+    precompute = min(trigger, math.ceil(max(precompute, target + (trigger - target) * _PRECOMPUTE_FLOOR)))
     return Budget(
         window=window,
         window_tokens=size,
-        fixed_tokens=fixed_tokens,
-        output_tokens=output,
+        fixed_tokens=fixed,
+        output_tokens=reserve,
         available_tokens=available,
-        trigger_tokens=trigger,
+        trigger_tokens=min(ceiling, trigger + unsent_tokens),
         target_tokens=target,
-        ceiling_tokens=max(trigger, min(_share(policy.ceiling_ratio, size), free)),
-        precompute_tokens=_between(target, precompute, trigger),
-        summary_tokens=max(1, summary),
-        append_limit_tokens=max(1, math.floor(append_limit)),
-        gain_tokens=int(policy.min_gain_ratio * min(size, trigger / policy.trigger_ratio)),
-        base_target_tokens=target,
-        asked=_asked(policy, trigger, free, max_output_tokens or 0, window.tokens),
+        ceiling_tokens=ceiling,
+        precompute_tokens=min(ceiling, precompute + unsent_tokens),
+        summary_tokens=summary,
+        # In proportion where something lowers the trigger: a trigger of 20,000 tokens on a window of a
+        # million could otherwise never free enough.
+        gain_tokens=_share(policy.min_gain_ratio, min(room, span / policy.trigger_ratio)),
+        asked=said,
         ratio=ratio,
     )
 
 
-def target_of(room: int, fixed: int, trigger: int, policy: Policy) -> int:
-    """The size to which a prompt is compacted, tokens: `room` for messages on top of the fixed part.
+def _share(ratio: float, tokens: float) -> int:
+    return int(ratio * tokens + _ROUNDING)
 
-    At least room for two of the smallest summaries. At most three quarters of what lies between the fixed
-    part and the trigger. Never below the fixed part, which cannot be compacted.
+
+def due(tokens: int, unfolded: Sequence[Message], budget: Budget, policy: Policy) -> Due:
+    """When a prompt of `tokens` is compacted; no summary covers the messages `unfolded`.
+
+    "now": at the trigger, of tokens (A02) or of a count (A14), but with fewer messages than the policy's
+    least only at the ceiling (D13). "soon": at the mark where a summary is prepared in the background (B03).
+    "later": neither; nothing further needs to be checked. All counts are ours. Nothing else decides this: to
+    add another kind of mark, add a number to `core/policy.py` and a line to `count_reached`.
     """
-    most = most_after_compaction(fixed, trigger) - fixed
-    return fixed + max(2, min(max(room, 2 * policy.summary_min_tokens), most))
+    is_long = tokens >= budget.trigger_tokens or count_reached(unfolded, policy) is not None
+    if is_long and (len(unfolded) >= policy.min_messages or tokens >= budget.ceiling_tokens):
+        return "now"
+    return "soon" if tokens >= budget.precompute_tokens else "later"
 
 
-def most_after_compaction(fixed: int, trigger: int) -> int:
-    """The most tokens that a compaction may leave: a quarter of the room below the trigger is for growth."""
-    return fixed + math.floor(max(0, trigger - fixed) * (1 - _GROWTH_SHARE))
+def count_reached(unfolded: Sequence[Message], policy: Policy) -> str | None:
+    """The count that triggers a compaction whatever the tokens (A14), as text for people, or None.
 
-
-def memory_room(budget: Budget, policy: Policy) -> int:
-    """Tokens that a session's memory block may take in a view: at most an eighth of the window."""
-    return min(policy.memory_tokens, budget.window_tokens // _MEMORY_DIVISOR)
-
-
-def _between(target: int, precompute: float, trigger: int) -> int:
-    """Where a background summary starts: between half way from target to trigger and the trigger."""
-    return min(trigger, math.ceil(max(precompute, target + (trigger - target) * _PRECOMPUTE_FLOOR)))
-
-
-def _asked(policy: Policy, trigger: int, free: int, output: int, window: int) -> str:
-    """What decides the trigger, in the model's tokens."""
-    if trigger == free and output:
-        return f"{min(output, int(window * _OUTPUT_SHARE)):,} kept free for the answer"
-    if policy.trigger_tokens and trigger >= policy.trigger_tokens:
-        return f"{policy.trigger_tokens:,} asked"
-    if policy.trigger_reserve_tokens:
-        return f"{policy.trigger_ratio:.2f} asked, {policy.trigger_reserve_tokens:,} kept free"
-    return f"{policy.trigger_ratio:.2f} asked"
-
-
-def _trigger_tokens(size: int, policy: Policy) -> int:
-    by_share = math.ceil(policy.trigger_ratio * size - _ROUNDING)
-    if policy.trigger_tokens:
-        by_share = min(by_share, policy.trigger_tokens)
-    if not policy.trigger_reserve_tokens:
-        return by_share
-    return max(_share(_TRIGGER_FLOOR, size), min(by_share, size - policy.trigger_reserve_tokens))
-
-
-# Shares are binary fractions: 0.7 x 200,000 must be 140,000, not 139,999.
-_ROUNDING = 1e-6
-
-
-def _share(ratio: float, tokens: int) -> int:
-    return math.floor(ratio * tokens + _ROUNDING)
-
-
-# Enough for a quote or two in the smallest windows in use.
-_SHARE = 0.15
-
-
-def with_room(budget: Budget, wanted_tokens: int) -> Budget:
-    """`budget` with marks so low that a prompt below the trigger leaves `wanted_tokens` below the ceiling.
-
-    At most 15 % of the window less the fixed part is kept free so. The marks are lowered in proportion.
+    For example "24 messages (24 asked)". The counts are those of `Policy.folds_by_count`.
     """
-    wanted = min(wanted_tokens, int(_SHARE * (budget.window_tokens - budget.fixed_tokens)))
-    most = budget.ceiling_tokens - wanted
-    if most >= budget.trigger_tokens:
-        return budget
-    lowered = with_estimate(budget, most, budget.trigger_tokens)
-    room = f"{budget.for_model(wanted):,} kept free for look-ups"
-    return replace(lowered, asked=f"{budget.asked}, {room}" if budget.asked else room)
+    if 0 < policy.trigger_messages <= len(unfolded):
+        return f"{len(unfolded)} messages ({policy.trigger_messages} asked)"
+    return None
 
 
-def raised_for_tools(budget: Budget, tools_tokens: int) -> Budget:
-    """`budget` for prompts without our tools, with marks raised by the tokens of the tools.
+def overflow_target(budget: Budget, sent_tokens: int, policy: Policy) -> int:
+    """The size of a prompt after the upstream refused one of `sent_tokens` as too long (A29).
 
-    The tools are in its fixed part, as the next view will have them. The marks rise as far as the ceiling
-    allows, so that the first compaction comes neither earlier nor later, and leaves room for the tools.
+    The policy's share of what is available, at least room for two of the smallest summaries, and at most half
+    of the messages that were sent: the true window may be far smaller than assumed.
     """
-    most = budget.ceiling_tokens
-    return replace(
-        budget,
-        trigger_tokens=min(most, budget.trigger_tokens + tools_tokens),
-        precompute_tokens=min(most, budget.precompute_tokens + tools_tokens),
-    )
+    fixed, room = budget.fixed_tokens, _share(policy.overflow_target_ratio, budget.available_tokens)
+    room = min(max(room, 2 * policy.summary_min_tokens), budget.most_after_tokens - fixed)
+    return fixed + max(2, min(room, (sent_tokens - fixed) // 2))
 
 
-def with_estimate(budget: Budget, counted: int, guessed: int) -> Budget:
-    """`budget` with marks that treat a prompt of `counted` tokens as if it had `guessed`.
+def answer_target(budget: Budget, most_tokens: int) -> int | None:
+    """The target of a fold that makes room for `max_tokens`: the upstream takes prompts of `most_tokens`.
 
-    `guessed` is at or above a mark of `budget` exactly when `counted` is at or above that mark here, as long
-    as it is below the ceiling, which stays. Target, least gain and blocks change in the same proportion, so
-    that trigger and cut use the same sizes.
+    Messages keep half of R (rule 40); None where that is still too long, so that no fold helps.
     """
-    if guessed <= 0 or guessed == counted:
-        return budget
-    fixed = budget.fixed_tokens
-    trigger = min(budget.ceiling_tokens, _scaled(budget.trigger_tokens, counted, guessed))
-    most = most_after_compaction(fixed, trigger)
-    target = max(fixed + 2, min(most, _scaled(budget.target_tokens, counted, guessed)))
-    summary = min(budget.summary_tokens, int(SUMMARY_SHARE * (target - fixed)))
-    return replace(
-        budget,
-        trigger_tokens=trigger,
-        target_tokens=target,
-        precompute_tokens=min(trigger, _scaled(budget.precompute_tokens, counted, guessed)),
-        summary_tokens=max(1, summary),
-        gain_tokens=budget.gain_tokens * counted // guessed,
-        base_target_tokens=min(budget.base_target_tokens, target),
-    )
-
-
-def _scaled(mark: int, counted: int, guessed: int) -> int:
-    """Rounded up: a count that is below a mark by less than a token is below it."""
-    return -(-mark * counted // guessed)
-
-
-# The block takes at most this share of the room for messages: the rest is for task and tail.
-_BLOCK_SHARE = 0.72
-# ... and this share of what it replaces: a fold that frees next to nothing is useless (F12).
-_REPLACED_SHARE = 0.6
-# Room for a block in summary budgets: one for the model's record, two for what code extracts.
-BLOCK_FACTOR = 3
-# Tokens below which a summary says nothing useful (A27).
-LEAST_SUMMARY_TOKENS = 200
+    target = budget.fixed_tokens + _share(_ANSWER_SHARE, budget.room_tokens)
+    return target if target <= most_tokens else None
 
 
 def block_tokens_for(budget: Budget, tokens: int) -> int:
@@ -288,7 +267,12 @@ def block_tokens_for(budget: Budget, tokens: int) -> int:
     The model's record (A12) and twice as much of what code extracts, together at most 72 % of the room for
     messages and 60 % of what they replace.
     """
-    wanted = BLOCK_FACTOR * budget.summary_tokens
-    room = max(1, budget.base_target_tokens - budget.fixed_tokens)
-    most = max(budget.summary_tokens, int(_BLOCK_SHARE * room))
-    return max(1, min(wanted, most, max(int(_REPLACED_SHARE * tokens), LEAST_SUMMARY_TOKENS)))
+    room = max(1, budget.target_tokens - budget.fixed_tokens)
+    most = max(budget.summary_tokens, _share(_BLOCK_SHARE, room))
+    wanted = min(_BLOCK_FACTOR * budget.summary_tokens, most)
+    return max(1, min(wanted, max(_share(_REPLACED_SHARE, tokens), LEAST_SUMMARY_TOKENS)))
+
+
+def memory_room(budget: Budget, policy: Policy) -> int:
+    """Tokens that a session's memory block may take in a view: at most an eighth of the window."""
+    return min(policy.memory_tokens, budget.window_tokens // _MEMORY_DIVISOR)

@@ -7,7 +7,6 @@ The transcript is numbered, cut per role (A19, A20) and free of secrets (A17) an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -383,19 +382,6 @@ def newest_entries(
         entries.append(entry)
         number -= 1
     return "\n\n".join(reversed(entries))
-
-
-def question_size(
-    messages: Sequence[Message], previous_tokens: int, limits: SummaryLimits, count_text: CountText
-) -> tuple[int, int]:
-    """(tokens read, calls), both approximate, of requests of their own for `messages` and the record."""
-    read = sum(_read_tokens(message, limits) for message in messages)
-    room = _room_tokens(limits, count_text)
-    beside = int(room * _BESIDE_SHARE)
-    calls = max(
-        1, math.ceil(read / max(1, room - beside - min(previous_tokens, int(room * _PREVIOUS_SHARE))))
-    )
-    return previous_tokens + read + calls * beside, calls
 
 
 def _read_tokens(message: Message, limits: SummaryLimits) -> int:

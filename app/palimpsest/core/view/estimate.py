@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palimpsest.core.budget.budget import Budget
 from palimpsest.core.history.message import Conversation, Message
@@ -16,6 +16,7 @@ from palimpsest.core.policy import Estimator
 from palimpsest.core.text.message_text import calls_of, text_of
 from palimpsest.core.view.masking import text_of as shown_text
 from palimpsest.core.view.outcomes import View, ViewPart
+from palimpsest.core.view.view import prompt_tokens
 from palimpsest.core.wire.responses.items import as_chat
 
 # Characters per token.
@@ -39,10 +40,7 @@ def guess(estimator: Estimator, view: View, talk: Conversation, budget: Budget) 
     """
     if estimator not in _CHARS:
         return None
-    tokens = budget.fixed_tokens - sum(message.tokens for message in talk.preamble)
-    chars = 0
-    for message in talk.preamble:
-        chars, tokens = _added(message, chars, tokens)
+    tokens, chars = budget.fixed_tokens, 0
     for part in view.parts:
         if part.kind == "preamble":
             continue
@@ -60,6 +58,41 @@ def by_usage(reported: Reported, counted: int, budget: Budget) -> int:
     """
     theirs = round(reported.theirs * budget.window_tokens / budget.window.tokens)
     return max(counted, theirs + counted - reported.ours)
+
+
+def judged(
+    view: View, talk: Conversation, budget: Budget, estimator: Estimator, reported: Reported | None
+) -> Budget:
+    """The budget with marks adjusted to the policy's estimator (B04); `view` is the one in force."""
+    counted = prompt_tokens(view, budget)
+    guessed = guess(estimator, view, talk, budget)
+    if guessed is None:
+        guessed = by_usage(reported, counted, budget) if reported else counted
+    return with_estimate(budget, counted, guessed)
+
+
+def with_estimate(budget: Budget, counted: int, guessed: int) -> Budget:
+    """`budget` with marks that treat a prompt of `counted` tokens as if it had `guessed`.
+
+    The ceiling stays. Target, least gain and record change in the same proportion.
+    """
+    fixed = budget.fixed_tokens
+    counted, guessed = counted - fixed, guessed - fixed
+    if guessed <= 0 or counted <= 0 or guessed == counted:
+        return budget
+
+    def scaled(mark: int) -> int:
+        return min(budget.ceiling_tokens, max(fixed + 3, fixed - (-(mark - fixed) * counted // guessed)))
+
+    trigger = scaled(budget.trigger_tokens)
+    target = max(fixed + 2, min(fixed + (trigger - fixed) * 3 // 4, scaled(budget.target_tokens)))
+    return replace(
+        budget,
+        trigger_tokens=trigger,
+        target_tokens=target,
+        precompute_tokens=min(trigger, scaled(budget.precompute_tokens)),
+        gain_tokens=budget.gain_tokens * counted // guessed,
+    )
 
 
 def _added(message: Message, chars: int, tokens: int) -> tuple[int, int]:

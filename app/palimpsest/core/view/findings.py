@@ -18,6 +18,8 @@ Finding = Literal["large_result", "unused_tools", "cold_cache"]
 _LARGE_SHARE = 0.05
 # Tools count as unused after so many turns of tool calls.
 _LEAST_TURNS = 10
+# The least time that most services keep an unused prompt in their cache.
+_CACHE_SECONDS = 300
 # A prompt counts as read anew when less than this share of it came from the cache.
 _WARM_SHARE = 0.1
 _MOST_NAMED = 5
@@ -51,12 +53,11 @@ def findings_of(
     tools: bytes | None,
     turns: Sequence[TurnCost],
     window_tokens: int,
-    cache_seconds: int,
     count_tools: Callable[[bytes], int],
 ) -> list[Found]:
     """The findings of a session; `turns` in their order, `tools` those of its newest request."""
     found = [_large_results(talk, window_tokens), _unused(talk, tools, len(turns), count_tools)]
-    return [one for one in (*found, _cold(turns, cache_seconds)) if one is not None]
+    return [one for one in (*found, _cold(turns)) if one is not None]
 
 
 def _large_results(talk: Conversation, window_tokens: int) -> Found | None:
@@ -87,13 +88,12 @@ def _unused(
     return Found("unused_tools", turns, tokens, tuple(name for _, name in unused[:_MOST_NAMED]))
 
 
-def _cold(turns: Sequence[TurnCost], cache_seconds: int) -> Found | None:
+def _cold(turns: Sequence[TurnCost]) -> Found | None:
     """Prompts that were read anew after a pause in which the upstream's cache has expired."""
     cold = [
         turn
         for before, turn in pairwise(turns)
-        if cache_seconds
-        and turn.at - before.at >= cache_seconds
+        if turn.at - before.at >= _CACHE_SECONDS
         and turn.prompt_tokens
         and turn.cached_tokens is not None
         and turn.cached_tokens < _WARM_SHARE * turn.prompt_tokens

@@ -115,7 +115,7 @@ def counted(situation: PlanInput, limits: ResultLimits) -> FoldDraft | None:
         if policy.tail_messages and len(messages) - draft.cut < policy.tail_messages:
             break
         if not policy.tail_messages:
-            most = policy.tail_ratio * situation.budget.window_tokens
+            most = policy.tail_ratio * situation.budget.room_tokens
             if draft.tail_tokens <= most:
                 return draft
         chosen = draft

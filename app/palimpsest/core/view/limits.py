@@ -31,12 +31,12 @@ _THINNED_CHARS = 720
 def oversized(situation: PlanInput) -> ResultLimits:
     """Limits for results above the tool result limit, and for documents above three times that limit (A08).
 
-    Neither is shown with more than its share of the window. The newest group stays whole while there is room
+    Neither is shown with more than its share of R. The newest group stays whole while there is room
     (see `squeezed`), because the model is about to use it, and so do results that were requested again. A
     result that was pinned after it was masked is whole again.
     """
     policy = situation.policy
-    by_window = int(policy.tool_result_share * situation.budget.window_tokens)
+    by_window = int(policy.tool_result_share * situation.budget.room_tokens)
     plain = max(1, min(policy.tool_result_tokens, by_window))
     document = max(1, min(_DOCUMENT_FACTOR * policy.tool_result_tokens, by_window))
     newest = situation.groups[-1].start if situation.groups else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from palimpsest.core.budget.budget import Budget, most_after_compaction, target_of
+from palimpsest.core.budget.budget import Budget, overflow_target
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.policy import Policy
 from palimpsest.core.view.compaction import Compaction, Trigger
@@ -28,8 +28,7 @@ from palimpsest.core.view.steps import (
 from palimpsest.core.view.view import CountText, cut_in
 from palimpsest.core.wire.compaction_items import is_ours
 
-# After an overflow the upstream's true window is below what we sent: the target is this share of that.
-_OVERFLOW_TARGET_SHARE = 0.5
+# After an overflow the upstream's true window is below what we sent: the limit is this share of that.
 _OVERFLOW_LIMIT_SHARE = 0.9
 # ... or this share, where the newest exchanges would be folded otherwise (rule 38).
 _OVERFLOW_NEWEST_SHARE = 0.75
@@ -69,12 +68,7 @@ def plan_of(
         is_ahead = situation.due == "soon" and policy.in_background and not policy.only_thins
         return Send(situation.view, _background(situation) if is_ahead else None)
     trigger: Trigger = "proactive" if situation.total < budget.window_tokens else "reactive"
-    goal = Goal(
-        budget.target_tokens,
-        budget.ceiling_tokens,
-        trigger,
-        most_after_compaction(budget.fixed_tokens, budget.trigger_tokens),
-    )
+    goal = Goal(budget.target_tokens, budget.ceiling_tokens, trigger, budget.most_after_tokens)
     if situation.total < budget.trigger_tokens and not policy.only_thins:
         return by_messages(situation, oversized(situation), goal) or Send(situation.view)
     return compacted(situation, oversized(situation), goal)
@@ -90,16 +84,13 @@ def plan_overflow(
 ) -> Fold | MaskOnly | Refuse:
     """What to do after the upstream refused the prompt as too long (A29).
 
-    The target is the overflow ratio, and at most half of what was sent beyond the fixed part: the true window
-    may be far smaller than assumed. Each repeated call has a lower target, as the compaction it planned is
+    The target is `overflow_target`. Each repeated call has a lower target, as the compaction it planned is
     `current` by then. Refuse when nothing is left that would make the prompt smaller.
     """
     situation = plan_input_of(conversation, current, budget, pins, policy, count_text)
     fixed, sent = budget.fixed_tokens, situation.total - budget.fixed_tokens
-    room = int(policy.overflow_target_ratio * budget.available_tokens)
-    target = target_of(room, fixed, budget.trigger_tokens, policy)
     goal = Goal(
-        target=min(target, fixed + int(_OVERFLOW_TARGET_SHARE * sent)),
+        target=overflow_target(budget, situation.total, policy),
         limit=min(budget.ceiling_tokens, fixed + int(_OVERFLOW_LIMIT_SHARE * sent)),
         trigger="overflow",
         most=_most_after_overflow(situation, sent),
@@ -108,6 +99,23 @@ def plan_overflow(
     if isinstance(plan, Send):
         return refused(situation, "Nothing is left that compaction could fold.")
     return plan
+
+
+def plan_for_answer(
+    conversation: Conversation,
+    current: Compaction | None,
+    budget: Budget,
+    pins: frozenset[bytes],
+    policy: Policy,
+    count_text: CountText,
+) -> Plan:
+    """What to do after the upstream refused only the sum of prompt and `max_tokens` (rule 40).
+
+    `budget` has the ceiling of prompts that the upstream takes, and the target of `answer_target`.
+    """
+    situation = plan_input_of(conversation, current, budget, pins, policy, count_text)
+    goal = Goal(budget.target_tokens, budget.ceiling_tokens, "overflow", budget.ceiling_tokens)
+    return compacted(situation, oversized(situation), goal)
 
 
 def plan_manual(
@@ -164,10 +172,7 @@ def _most_after_overflow(situation: PlanInput, sent: int) -> int:
     budget = situation.budget
     if not budget.window.is_known:
         return 0
-    return min(
-        most_after_compaction(budget.fixed_tokens, budget.trigger_tokens),
-        budget.fixed_tokens + int(_OVERFLOW_NEWEST_SHARE * sent),
-    )
+    return min(budget.most_after_tokens, budget.fixed_tokens + int(_OVERFLOW_NEWEST_SHARE * sent))
 
 
 def _background(situation: PlanInput) -> Fold | None:
@@ -175,33 +180,18 @@ def _background(situation: PlanInput) -> Fold | None:
     budget = situation.budget
     growth = budget.trigger_tokens - situation.total
     limits = oversized(situation)
-    most = most_after_compaction(budget.fixed_tokens, budget.trigger_tokens) - growth
-    goal = Goal(_prepared_target(situation, growth), budget.ceiling_tokens, "background", most)
+    # Room for what is added before the trigger, as far as messages keep a third of theirs.
+    target = max(budget.fixed_tokens + int(_LEAST_TAIL_SHARE * situation.room), budget.target_tokens - growth)
+    goal = Goal(target, budget.ceiling_tokens, "background", budget.most_after_tokens - growth)
     if by_masks(situation, limits, goal) is not None:
         return None
     draft = counted(situation, limits) or fold_to(situation, limits, goal.target)
-    if draft is None or situation.total - draft.total < _prepared_gain(situation, growth):
+    if draft is None or situation.total - draft.total < situation.min_gain:
         return None
     # When the fold comes into force, the view has reached the budget's target.
     kept = with_newest(situation, draft, target=goal.target, most=goal.most)
-    draft = kept if situation.total - kept.total >= _prepared_gain(situation, growth) else draft
+    draft = kept if situation.total - kept.total >= situation.min_gain else draft
     return fold_of(situation, draft, replace(goal, target=budget.target_tokens))
-
-
-def _prepared_target(situation: PlanInput, growth: int) -> int:
-    """The target less the expected growth; a derived target is low enough already."""
-    budget = situation.budget
-    if budget.is_derived:
-        return budget.target_tokens
-    least = budget.fixed_tokens + int(_LEAST_TAIL_SHARE * situation.room)
-    return max(least, budget.target_tokens - growth)
-
-
-def _prepared_gain(situation: PlanInput, growth: int) -> int:
-    """What must be freed now; a derived gain includes the growth before the trigger."""
-    if situation.budget.is_derived:
-        return max(1, situation.min_gain - growth)
-    return situation.min_gain
 
 
 def _by_hand(situation: PlanInput, limits: ResultLimits) -> FoldDraft | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from palimpsest.core.budget.budget import Budget
-from palimpsest.core.budget.due import Due, due
+from palimpsest.core.budget.budget import Budget, Due, due
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.policy import Policy
 from palimpsest.core.view.clients import opening_of

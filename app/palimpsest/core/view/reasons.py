@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palimpsest.core.budget.budget import Budget
-from palimpsest.core.budget.due import count_reached
+from palimpsest.core.budget.budget import Budget, count_reached
 from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
 from palimpsest.core.view.compaction import Trigger
@@ -23,11 +22,4 @@ def why(total: int, unfolded: Sequence[Message], budget: Budget, policy: Policy,
         return f"the upstream refused {size}"
     if total < budget.trigger_tokens and (counted := count_reached(unfolded, policy)) is not None:
         return counted
-    if budget.idle_seconds:
-        return f"{size}, cache cold for {budget.idle_seconds:,} s"
     return f"{size} ({budget.asked})"
-
-
-def savings_text(before: int, after: int) -> str:
-    """What a fold saves when the whole prompt is read uncached anyway, in the model's tokens."""
-    return f": folding now saves reading {before - after:,} of them anew"

@@ -56,9 +56,7 @@ def text_pins(talk: Conversation, taken_back: Collection[bytes], room_tokens: in
 
 def room_for_text_pins(budget: Budget, share: float) -> int:
     """Tokens that text pins may take: a share of what a compaction leaves to messages."""
-    # One large message raises the current target, and the next turn lowers it again.
-    target = min(budget.target_tokens, budget.base_target_tokens)
-    return max(0, int(share * (target - budget.fixed_tokens)))
+    return max(0, int(share * (budget.target_tokens - budget.fixed_tokens)))
 
 
 def _may_be(role: str, raw: bytes) -> bool:

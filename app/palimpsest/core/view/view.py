@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from palimpsest.core.budget.budget import Budget
 from palimpsest.core.history.message import Conversation, Message
-from palimpsest.core.policy import Policy
 from palimpsest.core.view.clients import Opening, opening_of
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import FRAME_TOKENS, answered, with_user_instructions
@@ -95,17 +94,6 @@ def newest_user(conversation: Conversation) -> int | None:
         if conversation.messages[index].role == "user":
             return index
     return None
-
-
-def always_kept_tokens(conversation: Conversation, policy: Policy) -> int:
-    """Tokens of the messages that stay wherever the cut falls: instructions, set-up and the original task."""
-    opening = opening_of(conversation)
-    stays = {*opening.setup, *([opening.task] if policy.keep_original_task else [])}
-    return sum(
-        message.tokens
-        for index, message in enumerate(conversation.messages)
-        if message.is_instruction or index in stays
-    )
 
 
 def unmasked_tokens(conversation: Conversation, compaction: Compaction | None) -> int:

@@ -90,7 +90,11 @@ class Recovery:
         attempt, last = len(refused), refused[-1]
         if last.overflow.kind != "prompt" or self._retries == 0:
             return None
-        if attempt > self._retries:
+        rooms = [self._room_beside_answer(turn, one) for one in refused]
+        # Where only the sum of prompt and max_tokens is too long, one fold is tried (rule 40).
+        if attempt > self._retries or (
+            rooms[-1] is not None and any(room is not None for room in rooms[:-1])
+        ):
             await self._failed(turn, attempt - 1, "still_too_long")
             return None
         tokens = last.shown.for_model(last.shown.tokens)
@@ -98,13 +102,25 @@ class Recovery:
         await self._journal.tell(turn, Event("overflow_recovery_started", started))
         self._windows.doubt(turn.model)
         try:
-            smaller = await self._viewing.recovered(turn, last.shown, last.window)
+            smaller = await self._viewing.recovered(turn, last.shown, last.window, rooms[-1])
         except RequestError as failed:
             await self._failed(turn, attempt, failed.code)
             return None
         if smaller is None:
             await self._failed(turn, attempt, "no_smaller_view")
         return smaller
+
+    def _room_beside_answer(self, turn: Turn, refused: RefusedView) -> int | None:
+        """The largest prompt (our count) beside which `max_tokens` fits; None where the prompt is too long.
+
+        Told by the numbers of the error: an upstream that counts the answer into the window states them.
+        """
+        known = self._windows.known(turn.model, turn.namespace)
+        window = refused.window or (known.tokens if known.is_known else None)
+        prompt, answer = refused.overflow.prompt_tokens, turn.max_output_tokens
+        if not (window and prompt and answer) or prompt > window or prompt + answer <= window:
+            return None
+        return refused.shown.tokens * max(0, window - answer) // prompt
 
     async def succeeded(self, turn: Turn, shown: ForwardedView, refused: Sequence[RefusedView]) -> None:
         """The upstream answered the smaller view: learn the stated window, if it is credible."""

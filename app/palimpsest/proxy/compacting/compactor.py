@@ -115,7 +115,8 @@ WHY_BY_CODE: Mapping[str, str] = {
     "quota_exceeded": "the quota of the day is used up",
     "key_refused": "the key was refused",
     "nobody_to_ask": "no model may be asked",
-    "not_worth_asking": "a model's summary would cost more than it is worth",
+    "no_room_to_ask": "there is no room for a model's summary",
+    "not_worth_asking": "a model's summary would save little",
     "breaker_open": "the model failed several times and is not asked for a while",
     "looping": "the conversation was folded in three turns in a row",
     "elsewhere": "another server was writing one",
@@ -184,7 +185,7 @@ class Compactor:
         """True when a usable summary is being written in the background, or may be started."""
         if not self._background:
             return False
-        can_begin = self._can_wait(context) and await self._summaries.is_worth(context, fold)
+        can_begin = self._can_wait(context) and await self._summaries.asks(context, fold)
         return can_begin or self._summaries.begun(context) is not None
 
     def _can_wait(self, context: CompactionContext) -> bool:
@@ -301,7 +302,7 @@ class Compactor:
         if not said:
             return done
         _log.info("summary_by_code", why=why, session=context.turn.session, id=done.id)
-        if why != "not_worth_asking":
+        if why not in ("not_worth_asking", "no_room_to_ask"):
             # The model's record does not cover these messages: it is due to be rewritten.
             done = done.with_rebuild_due()
         return replace(done, reason=f"{done.reason}{BY_CODE}{said}")

@@ -6,30 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from palimpsest.core.budget.budget import Budget, Window, memory_room
-from palimpsest.core.budget.due import due
-from palimpsest.core.budget.economy import Costs
+from palimpsest.core.budget.budget import Budget, Window, budget_of, due, memory_room
+from palimpsest.core.history.message import Conversation
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.rolling.memory_block import shown_memory
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.core.view.estimate import Reported
+from palimpsest.core.view.estimate import Reported, judged
 from palimpsest.core.view.text_pins import room_for_text_pins, text_pins
 from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens, view_of
-from palimpsest.proxy.compacting.costs import ModelCosts
-from palimpsest.proxy.compacting.turn_budget import (
-    WeighedTurn,
-    asked_policy,
-    blocks_of,
-    judged,
-    turn_budget,
-    with_memory,
-)
+from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
 from palimpsest.proxy.compaction_context import CompactionContext, in_force
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import offload, weight_of
 from palimpsest.proxy.journal_rows import block_in
-from palimpsest.proxy.lookups.hidden_rounds import Replay, Replays
+from palimpsest.proxy.lookups.hidden_rounds import Replays
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens
 from palimpsest.proxy.turn import Subject, Turn
 from palimpsest.storage.compactions import StoredCompaction
@@ -48,7 +39,7 @@ class ModelFacts:
     windows: Windows
     calibrations: Calibrations
     tokens: ModelTokens
-    costs: ModelCosts
+    prices: ModelPrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,7 @@ class ContextLoader:
         self._windows = models.windows
         self._calibrations = models.calibrations
         self._tokens = models.tokens
-        self._costs = models.costs
+        self._prices = models.prices
         self._policy_for = policy_for
         self._outgoing = outgoing
         self._text_pins_share = text_pins_share
@@ -100,27 +91,43 @@ class ContextLoader:
         model, weight = turn.model, weight_of(turn)
         outgoing = partial(self._outgoing, turn.headers, model)
         own, stored = await self._stored(turn, untouched=untouched)
-        policy = asked_policy(self._policy_for(model, own), _threshold(turn))
+        policy = _asked_policy(self._policy_for(model, own), _threshold(turn))
         window = await self._window(turn, outgoing, policy, at_most)
         current, replay = None, self._replays.offered(turn, own, window.tokens)
         if stored:
             # There are no hidden rounds before the first fold.
             current = await offload(weight, in_force, stored, turn.conversation)
             replay = await self._replays.read(turn, replay, current)
-        weighed = await self._weighed(turn, current, replay)
-        costs, count_text = self._costs.of(model), self._tokens.counter_of(model).count_text
-        said = weighed.block_tokens + await offload(weight, unmasked_tokens, weighed.talk, current)
-        budget = await self._marked(weighed, window, policy, costs, said)
-        # A cold cache holds no prompt to append a question to.
-        policy = replace(policy, reuse_prompt_cache=False) if budget.idle_seconds else policy
-        unfolded = weighed.talk.messages[cut_in(current, weighed.talk) :]
+        talk = replay.talk or turn.conversation
+        prices, count_text = self._prices.of(model), self._tokens.counter_of(model).count_text
+        goes_with_tools = replay.goes_with(current)
+        budget = budget_of(
+            window,
+            fixed_tokens=turn.fixed_tokens
+            + replay.schema_tokens
+            + sum(each.tokens for each in talk.preamble),
+            max_output_tokens=turn.max_output_tokens,
+            ratio=self.ratio_of(turn.namespace, model),
+            policy=policy,
+            step_tokens=prices.step_tokens,
+            lookup_tokens=replay.result_tokens if goes_with_tools else 0,
+            unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
+        )
+        if policy.estimator != "tiktoken":
+            reported = await self._reported(turn, current) if policy.estimator == "usage" else None
+            view = await offload(weight, view_of, talk, current, count_text)
+            budget = await offload(weight, judged, view, talk, budget, policy.estimator, reported)
+        unfolded = talk.messages[cut_in(current, talk) :]
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
         memory = current.memory if current else ""
-        is_far = due(budget.fixed_tokens + said, unfolded, budget, policy) == "later"
-        if not untouched and (by_hand or not is_far):
+        if not untouched and (
+            by_hand or await offload(weight, _is_near, talk, current, budget, policy, count_text)
+        ):
             memory = await self._memory(turn, budget, policy, count_text)
-        budget = with_memory(budget, block_tokens(memory, count_text), replay.reads_by)
+        memory_tokens = block_tokens(memory, count_text)
+        if memory_tokens or replay.reads_by:
+            budget = replace(budget, memory_tokens=memory_tokens, reads_by=replay.reads_by)
         context = CompactionContext(
             turn=turn,
             current=current,
@@ -129,7 +136,7 @@ class ContextLoader:
             policy=policy,
             count_text=count_text,
             outgoing=outgoing,
-            costs=costs,
+            prices=prices,
             memory=memory,
             replay=replay,
         )
@@ -155,41 +162,6 @@ class ContextLoader:
         if window.source == "default":
             window = Window(policy.assumed_window_tokens, "default")
         return Window(at_most, "overflow") if at_most is not None and at_most < window.tokens else window
-
-    async def _weighed(self, turn: Subject, current: Compaction | None, replay: Replay) -> WeighedTurn:
-        count_text = self._tokens.counter_of(turn.model).count_text
-        blocks = await offload(weight_of(turn), blocks_of, current, count_text)
-        return WeighedTurn(turn, current, replay, *blocks, self.ratio_of(turn.namespace, turn.model))
-
-    async def _marked(
-        self, weighed: WeighedTurn, window: Window, policy: Policy, costs: Costs, said: int
-    ) -> Budget:
-        """The budget with current marks; the messages in the view take at most `said` tokens."""
-        turn, weight = weighed.turn, weight_of(weighed.turn)
-        budget = await offload(weight, turn_budget, weighed, window, policy, costs)
-        if policy.objective == "cost" and costs.cache_seconds and isinstance(turn, Turn) and not turn.is_new:
-            cold = await offload(weight, turn_budget, weighed, window, policy, costs, costs.cache_seconds)
-            if cold.fixed_tokens + said >= cold.trigger_tokens:
-                budget = await self._cooled(turn, budget, cold)
-        if policy.estimator == "tiktoken":
-            return budget
-        count_text = self._tokens.counter_of(turn.model).count_text
-        reported = await self._reported(turn, weighed.current) if policy.estimator == "usage" else None
-        view = await offload(weight, view_of, weighed.talk, weighed.current, count_text)
-        return await offload(weight, judged, weighed, view, budget, policy, reported)
-
-    async def _cooled(self, turn: Turn, budget: Budget, cold: Budget) -> Budget:
-        """`cold` if the upstream's cache has expired since the branch's last prompt, else `budget`.
-
-        A branch whose last prompt is unknown, or was another model's, counts as warm.
-        """
-        asked = await self._store.exchanges.finished(
-            turn.namespace, turn.session, turn.conversation.chains[-NEWEST:]
-        )
-        if asked is None or asked.model != turn.model or asked.finished_at is None:
-            return budget
-        idle = int(turn.started_at - asked.finished_at)
-        return replace(cold, idle_seconds=idle) if idle >= cold.idle_seconds else budget
 
     async def _reported(self, turn: Subject, current: Compaction | None) -> Reported | None:
         """The usage reported for the branch's last prompt, if it was sent under the same compaction."""
@@ -239,3 +211,23 @@ class ContextLoader:
 
 def _threshold(turn: Subject) -> int:
     return turn.compact_threshold if isinstance(turn, Turn) else 0
+
+
+def _asked_policy(policy: Policy, compact_threshold: int) -> Policy:
+    """The policy with the client's compaction threshold as trigger, where that is lower; 0: none.
+
+    The API compacts in the answer that crosses the threshold (reference, "Compaction", 2026-11): a turn waits
+    for a summary that is being written.
+    """
+    if not compact_threshold or 0 < policy.trigger_tokens <= compact_threshold:
+        return policy
+    return replace(policy, trigger_tokens=compact_threshold, wait_for_summary=True)
+
+
+def _is_near(
+    talk: Conversation, current: Compaction | None, budget: Budget, policy: Policy, count_text: CountText
+) -> bool:
+    """True when the prompt, its tool results whole, may have reached a mark."""
+    blocks = (current.summary, current.memory) if current else ()
+    said = unmasked_tokens(talk, current) + sum(block_tokens(block, count_text) for block in blocks)
+    return due(budget.fixed_tokens + said, talk.messages[cut_in(current, talk) :], budget, policy) != "later"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from palimpsest.core.budget.economy import Costs, Prices
+from palimpsest.core.budget.prices import Prices
 from palimpsest.proxy.jobs import Jobs
 
 # Callers choose model names, so that what is remembered is bounded.
@@ -15,37 +15,29 @@ REMEMBERED_MODELS = 1_000
 _log = structlog.get_logger("palimpsest.costs")
 
 
-class ModelCosts:
-    """Prices by model. `configured` and `published` return a model's prices, None when unknown.
-
-    `cache_seconds` returns how long the model's upstream keeps a prompt cached; 0: for ever.
-    """
+class ModelPrices:
+    """Prices by model. `configured` and `published` return a model's prices, None when unknown."""
 
     def __init__(
         self,
         jobs: Jobs,
         configured: Callable[[str], Prices | None],
         published: Callable[[str], Prices | None],
-        cache_seconds: Callable[[str], int],
-        *,
-        asks_model: bool,
     ) -> None:
         self._jobs = jobs
         self._configured = configured
         self._published = published
-        self._cache_seconds = cache_seconds
-        self._asks_model = asks_model
         self._known: dict[str, Prices] = {}
 
-    def of(self, model: str) -> Costs:
-        """The costs known now; an unknown model is looked up in the background."""
+    def of(self, model: str) -> Prices:
+        """The prices known now; an unknown model is looked up in the background."""
         prices = self._known.get(model)
         if prices is None:
             prices = self._configured(model)
             self._remember(model, prices or Prices())
             if prices is None:
                 self._jobs.start(self._look_up(model))
-        return Costs(prices or Prices(), self._asks_model, self._cache_seconds(model))
+        return prices or Prices()
 
     async def known(self, model: str) -> Prices | None:
         """The model's prices as configured or published; None when nobody has stated them."""

@@ -195,9 +195,9 @@ class SummaryJobs:
         """True while further folds of the session should be avoided (F04)."""
         return self._writer.guard.is_looping(context)
 
-    async def is_worth(self, context: CompactionContext, fold: Fold) -> bool:
-        """True when a model's summary of this fold is worth its cost."""
-        return await context.done(self._writer.is_worth, fold)
+    async def asks(self, context: CompactionContext, fold: Fold) -> bool:
+        """True when a model, and not code, should write the record of this fold."""
+        return not await context.done(self._writer.unasked_reason, fold)
 
     def begun(self, context: CompactionContext) -> Job | None:
         """The job, running or finished, that covers most of this conversation beyond the current fold."""

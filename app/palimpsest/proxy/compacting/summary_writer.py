@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from palimpsest.core.budget.budget import most_after_compaction
-from palimpsest.core.budget.economy import SummaryCall, is_worth_asking
 from palimpsest.core.budget.quota import Quota
 from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.prompt import (
@@ -24,7 +22,6 @@ from palimpsest.core.summary.prompt import (
     SummaryLimits,
     SummaryRequest,
     answer_tokens,
-    question_size,
     source_to_rebuild,
     with_headroom,
 )
@@ -158,12 +155,11 @@ class SummaryWriter:
     ) -> SummaryText | SummaryFailure:
         """One attempt at a summary of the fold's source: the accepted text, or why there is none (F09).
 
-        It is no failure if the policy's style asks no model, or if a model's summary is not worth its price.
+        It is no failure if the policy's style asks no model, or if none should be asked.
         """
         run = self._run()
         replaced = await context.done(_replaced, source)
-        if not await context.done(self.is_worth, fold):
-            why = "not_worth_asking" if context.policy.use_summarizer else "nobody_to_ask"
+        if why := await context.done(self.unasked_reason, fold):
             return SummaryFailure(why, is_failure=False, may_again=False)
         reason = ""
         for reuses_prompt in (True, False) if await context.done(self._reuses_prompt) else (False, False):
@@ -202,8 +198,8 @@ class SummaryWriter:
         """
         limits = self._limits(context)
         anew = await context.done(lambda own: source_to_rebuild(anew, limits, own.count_text))
-        if not anew.fresh or not await context.done(self._is_rebuild_worth, anew, chained):
-            return SummaryFailure("not_worth_asking", is_failure=False, may_again=False)
+        if not anew.fresh or not context.policy.use_summarizer or self._has_no_room(context):
+            return SummaryFailure("nobody_to_ask", is_failure=False, may_again=False)
         # No request waits for it: each of its calls may take `call_seconds`.
         run = replace(self._run(), ends=time.monotonic() + (MOST_PARTS + 1) * self._choice.call_seconds)
         replaced, reason = await context.done(_replaced, anew), "hurried"
@@ -236,71 +232,35 @@ class SummaryWriter:
         self._succeeded(context)
         return SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
 
-    def is_worth(self, context: CompactionContext, fold: Fold) -> bool:
-        """True when a model may be asked and its summary is worth the cost (docs/cost-policy.md)."""
-        fresh = context.fresh(fold)
-        previous = context.count_text(context.current.summary) if context.current else 0
-        size = question_size(fresh, previous, self._limits(context), context.count_text)
-        folded = sum(message.tokens for message in fresh)
-        if self._is_for_code(context, fold, folded):
-            return False
-        return self._is_worth(context, size, previous + folded, reuses_prompt=self._reuses_prompt(context))
+    def unasked_reason(self, context: CompactionContext, fold: Fold) -> str:
+        """A stable word for why code writes this fold's record without a call; "" if a model is asked.
 
-    def _is_for_code(self, context: CompactionContext, fold: Fold, folded: int) -> bool:
-        """True when a record would not halve the folded tokens, or the next fold follows at once (F04).
-
-        After a fold by code the model writes the next one, though none in the background, so that its record
-        does not become outdated. Policies that fold by a count, or have a style of their own, always ask.
+        No model may be asked; there is less room than the smallest record takes; or a record would not halve
+        the folded tokens, or the next fold follows at once (F04). After a fold by code the model writes the
+        next one, though none in the background, so that its record does not become outdated. Policies that
+        fold by a count, or have a style of their own, always ask.
         """
         policy, budget = context.policy, context.budget
+        if not policy.use_summarizer:
+            return "nobody_to_ask"
+        if self._has_no_room(context):
+            return "no_room_to_ask"
         if self._is_chosen(context) or policy.folds_by_count or policy.style != "handoff":
-            return False
+            return ""
         is_due = context.current is not None and context.current.author != "model"
         if is_due and fold.trigger != "background":
-            return False
+            return ""
+        folded = sum(message.tokens for message in context.fresh(fold))
         is_small = folded < _LEAST_FOLDED * budget.summary_tokens
-        return is_small or fold.leaves_tokens > most_after_compaction(
-            budget.fixed_tokens, budget.trigger_tokens
-        )
+        return "not_worth_asking" if is_small or fold.leaves_tokens > budget.most_after_tokens else ""
 
-    def _is_worth(
-        self, context: CompactionContext, size: tuple[int, int], replaced: int, *, reuses_prompt: bool
-    ) -> bool:
-        """True when questions of `size` (tokens read, calls) are worth replacing `replaced` tokens."""
-        policy = context.policy
-        if not policy.use_summarizer:
-            return False
-        if policy.objective == "fidelity" or self._is_chosen(context):
-            return True
-        call = SummaryCall(
-            context.costs.prices,
-            reuses_prompt,
-            question_tokens=self._prompts.question_tokens(context),
-            read_tokens=size[0],
-            calls=size[1],
-        )
-        shown = context.under(context.current).tokens if reuses_prompt else 0
-        return is_worth_asking(call, shown, replaced, context.budget.summary_tokens)
+    def _has_no_room(self, context: CompactionContext) -> bool:
+        return self._limits(context).record_tokens < context.policy.summary_min_tokens
 
     def _is_chosen(self, context: CompactionContext) -> bool:
         """True when another model was configured for summaries, or a person asked for one now."""
         has_other = not self._choice.may_reuse_prompt or context.policy.summary_model is not None
         return has_other or self._has_worker(context) or context.is_ordered
-
-    def _is_rebuild_worth(
-        self, context: CompactionContext, anew: SummarySource, chained: SummarySource
-    ) -> bool:
-        """True when rewriting the record is worth its cost.
-
-        It replaces no more than an ordinary summary would, at a higher cost; after a fold by code it replaces
-        all that is folded.
-        """
-        messages = [message for _, message in anew.fresh]
-        read, calls = question_size(messages, 0, self._limits(context), context.count_text)
-        is_by_code = context.current is not None and context.current.author == "deterministic"
-        replaced = _replaced(context, anew if is_by_code else chained)
-        # One more call merges several parts.
-        return self._is_worth(context, (read, calls + (calls > 1)), replaced, reuses_prompt=False)
 
     def _run(self) -> Run:
         return Run(self._new_id(), time.monotonic() + self._choice.call_seconds)

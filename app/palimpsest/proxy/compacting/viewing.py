@@ -61,12 +61,16 @@ class ViewPlanner:
         """The view for a turn; RequestError when what must be sent does not fit a known window."""
         return await self._unless_broken(turn, self._decided(turn)) or original(turn)
 
-    async def recovered(self, turn: Turn, sent: ForwardedView, at_most: int | None) -> ForwardedView | None:
+    async def recovered(
+        self, turn: Turn, sent: ForwardedView, at_most: int | None, for_answer: int | None
+    ) -> ForwardedView | None:
         """A smaller view after the upstream refused `sent` as too long (A29); `at_most`: the stated window.
 
-        None when planning failed; ContextLengthExceeded when nothing is left to fold.
+        `for_answer`: the largest prompt (our count) that leaves room for `max_tokens`, where only their sum
+        was refused. None when planning failed, or no fold makes that room; ContextLengthExceeded when nothing
+        is left to fold.
         """
-        return await self._unless_broken(turn, self._smaller(turn, sent, at_most))
+        return await self._unless_broken(turn, self._smaller(turn, sent, at_most, for_answer))
 
     def answer_stored(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
         """Remember a stored answer for `answered`. The client may still wait for its end."""
@@ -118,7 +122,7 @@ class ViewPlanner:
         return is_here or await self._compactor.is_elsewhere(context)
 
     async def _unless_broken(
-        self, turn: Turn, work: Coroutine[None, None, ForwardedView]
+        self, turn: Turn, work: Coroutine[None, None, ForwardedView | None]
     ) -> ForwardedView | None:
         try:
             return await work
@@ -128,7 +132,9 @@ class ViewPlanner:
             _log.error("planning_failed", error=type(error).__name__, session=turn.session)
             return None
 
-    async def _smaller(self, turn: Turn, sent: ForwardedView, at_most: int | None) -> ForwardedView:
+    async def _smaller(
+        self, turn: Turn, sent: ForwardedView, at_most: int | None, for_answer: int | None
+    ) -> ForwardedView | None:
         if state := self._states.get(turn.exchange):
             state.due = None
         began = time.perf_counter()
@@ -138,7 +144,13 @@ class ViewPlanner:
             if now.tokens < sent.tokens:
                 # Another request of the session was refused too and has compacted already.
                 return now
-            plan = await context.done(CompactionContext.plan_overflow)
+            plan: Fold | MaskOnly | Refuse
+            if for_answer is None:
+                plan = await context.done(CompactionContext.plan_overflow)
+            elif (found := await context.done(CompactionContext.for_answer, for_answer)) is None:
+                return None
+            else:
+                context, plan = found
             if isinstance(plan, Refuse):
                 lighter = await context.bare().done(CompactionContext.under, context.current)
                 if lighter.tokens < sent.tokens:
@@ -198,9 +210,7 @@ class ViewPlanner:
         policy = context.policy
         is_waited_for = policy.wait_for_summary and self._compactor.is_preparing(context)
         if (
-            # The cache is cold: folding now costs no cached prefix, a turn later it would.
-            not context.budget.idle_seconds
-            and fold.fits_now
+            fold.fits_now
             and policy.in_background
             and not is_waited_for
             and not self._compactor.is_ready(context)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from palimpsest.core.budget.economy import Prices, prompt_cost
+from palimpsest.core.budget.prices import Prices, prompt_cost
 from palimpsest.errors import StoreError
 from palimpsest.proxy.telemetry.counts import DECLARED, OTHER, Counts, MetricDescription
 from palimpsest.proxy.telemetry.siblings import Siblings
