@@ -30,7 +30,6 @@ NUMBERS: dict[str, Json] = {
         "policy.advanced.trigger_reserve_tokens": 0,
         "policy.tail_messages": 2,
         # By the preset's own guess two messages are already more than the trigger.
-        "policy.advanced.estimator": "tiktoken",
     },
     "worker": {"policy.tail_messages": 2},
 }

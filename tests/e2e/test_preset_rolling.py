@@ -21,11 +21,9 @@ from tests.kit.words import prose
 
 Json = dict[str, Any]
 WINDOW = 8_000
-# Turns are placed by their count here; where the preset's own guess puts them: test_view_estimators.py.
 ROLLING: Json = {
     "policy.name": "rolling",
     "policy.advanced.trigger_reserve_tokens": 0,
-    "policy.advanced.estimator": "tiktoken",
 }
 pytestmark = pytest.mark.timeout(60)
 
@@ -79,9 +77,9 @@ async def test_a_model_nobody_knows_has_two_hundred_thousand_tokens(tmp_path: Pa
     model = ModelServer(window=1_000_000, models=False, summary=Writer())
     async with proxied(model, tmp_path, {"policy.name": "rolling"}) as proxy:
         chat = proxy.chat()
-        # As the preset counts, by characters: 110,000 tokens, beyond what the others assume, then 150,000.
+        # 111,000 tokens, beyond what the others assume, then 142,000.
         chat.said += [
-            {"role": role, "content": ("harbour lantern " * 700)[:11_000]}
+            {"role": role, "content": ("harbour lantern " * 1_850)[:29_500]}
             for role in ["user", "assistant"] * 15
         ]
         await chat.says("Go on.")
@@ -89,7 +87,7 @@ async def test_a_model_nobody_knows_has_two_hundred_thousand_tokens(tmp_path: Pa
         assert status["window_tokens"] == 200_000
         assert not await is_compacting(proxy, chat)
         assert model.summaries == []
-        await chat.says("harbour lantern " * 7_500)
+        await chat.says("harbour lantern " * 15_500)
         while not await chat.compactions():
             await chat.says("And on.")
         assert model.summaries

@@ -32,7 +32,6 @@ NUMBERS: Json = {"summarizer.window_tokens": 100_000, "database.synchronous": "n
 ROLLING: Json = {
     "policy.name": "rolling",
     "policy.advanced.trigger_reserve_tokens": 0,
-    "policy.advanced.estimator": "tiktoken",
 }
 IN_TURN = ("handoff", "working_state", "batch", "worker")
 pytestmark = pytest.mark.timeout(60)

@@ -372,7 +372,7 @@ async def test_windows_and_where_compaction_begins(tmp_path: Path) -> None:
             assert (status["window_tokens"], status["trigger_tokens"]) == (window, begins[window]), name
             if window in rolling:
                 path = f"/api/sessions/{chat.session}/settings"
-                order = {"policy": {"name": "rolling", "advanced": {"estimator": "tiktoken"}}}
+                order = {"policy": {"name": "rolling"}}
                 await proxy.http.patch(path, headers=chat.headers, json=order)
                 status = await read(proxy.http, chat, f"sessions/{chat.session}/status")
                 assert status["trigger_tokens"] == rolling[window], name

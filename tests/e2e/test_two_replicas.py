@@ -25,7 +25,6 @@ TURNS = 44
 ROLLING = {
     "PALIMPSEST_POLICY__NAME": "rolling",
     "PALIMPSEST_POLICY__ADVANCED__TRIGGER_RESERVE_TOKENS": "0",
-    "PALIMPSEST_POLICY__ADVANCED__ESTIMATOR": "tiktoken",
 }
 pytestmark = pytest.mark.timeout(240)
 

@@ -162,7 +162,6 @@ async def test_a_summary_that_died_with_its_server_is_written_by_the_other(tmp_p
     model = ModelServer(window=WINDOW, summary=writer)
     settings = QUICK | {
         "PALIMPSEST_POLICY__NAME": "rolling",
-        "PALIMPSEST_POLICY__ADVANCED__ESTIMATOR": "tiktoken",
     }
     async with replicated(model, tmp_path, settings, window=WINDOW) as both:
         chat = both.chat(0, system="You keep notes.")

@@ -23,7 +23,6 @@ WINDOW = 8_000
 ROLLING: Json = {
     "policy.name": "rolling",
     "policy.advanced.trigger_reserve_tokens": 0,
-    "policy.advanced.estimator": "tiktoken",
     "policy.advanced.breaker_failures": 100,
     "compaction.summary_backoff_seconds": 0.1,
 }

@@ -16,7 +16,6 @@ from palimpsest.core.declared import advanced, setting, within
 from palimpsest.core.text.fence import DEFAULT_TAG
 
 PresetName = Literal["auto", "handoff", "rolling", "working_state", "batch", "by_content", "worker"]
-Estimator = Literal["tiktoken", "chars3", "chars4", "usage"]
 LaterSystemMessages = Literal["keep", "user"]
 SummaryRole = Literal["user", "system"]
 StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
@@ -161,13 +160,7 @@ class Policy:
         "Users judge the length of a chat by its messages.",
         within("messages", ge=0, le=1_000_000),
     )
-    # B04. Whether a prompt may be sent is always decided by the count.
-    estimator: Estimator = advanced(
-        "tiktoken",
-        "What the trigger uses: the count, characters by 3 or 4, or the last usage plus what came since.",
-        "The count is right to within a few tokens; rolling estimates, as its source does.",
-    )
-    # Scaled to min(this, window / 2) (rule 19).
+    # A05. Scaled to min(this, window / 2) where summaries are sized.
     reserved_tokens: int = advanced(
         8_000,
         "Room held back when the target and the summary are sized, at most half the window.",

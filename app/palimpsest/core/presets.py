@@ -49,8 +49,6 @@ _ROLLING = replace(
     style="rolling",
     # B01: nothing is known of the model.
     assumed_window_tokens=200_000,
-    # B04: three characters a token overestimates English, so that compaction starts early.
-    estimator="chars3",
     trigger_ratio=0.70,
     trigger_reserve_tokens=40_000,
     precompute_ratio=0.70,

@@ -21,6 +21,7 @@ STRUCK: Mapping[str, str] = {
     "policy.holdout_policy": _POLICY,
     "policy.mode": "docs/presets.md has a chat's numbers, such as policy.advanced.trigger_messages.",
     "policy.thresholds": "docs/presets.md has trigger_ratio and target_ratio of these systems.",
+    "policy.advanced.estimator": "tokens are counted.",
     "policy.advanced.by_content_tool_share": "by_content takes a half.",
     "policy.advanced.self_check": "policy.advanced.rebuild_after_folds restores what records lose.",
     "policy.advanced.summary_input_user_chars": _INPUT,

@@ -11,9 +11,8 @@ from palimpsest.core.history.message import Conversation
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.rolling.memory_block import shown_memory
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.core.view.estimate import Reported, judged
 from palimpsest.core.view.text_pins import room_for_text_pins, text_pins
-from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens, view_of
+from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens
 from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
 from palimpsest.proxy.compaction_context import CompactionContext, in_force
@@ -28,8 +27,6 @@ from palimpsest.storage.store import Store
 
 # A prompt below this fits every window in use: it does not wait for the upstream to state one (tokens).
 URGENT_TOKENS = 1_000
-# The branch's last prompt ended at most this many messages before its end.
-NEWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +110,6 @@ class ContextLoader:
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
         )
-        if policy.estimator != "tiktoken":
-            reported = await self._reported(turn, current) if policy.estimator == "usage" else None
-            view = await offload(weight, view_of, talk, current, count_text)
-            budget = await offload(weight, judged, view, talk, budget, policy.estimator, reported)
         unfolded = talk.messages[cut_in(current, talk) :]
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
@@ -162,19 +155,6 @@ class ContextLoader:
         if window.source == "default":
             window = Window(policy.assumed_window_tokens, "default")
         return Window(at_most, "overflow") if at_most is not None and at_most < window.tokens else window
-
-    async def _reported(self, turn: Subject, current: Compaction | None) -> Reported | None:
-        """The usage reported for the branch's last prompt, if it was sent under the same compaction."""
-        newest = turn.conversation.chains[-NEWEST:]
-        asked = await self._store.exchanges.finished(turn.namespace, turn.session, newest)
-        if asked is None or asked.model != turn.model:
-            return None
-        if asked.compaction != (current.id if current else None):
-            # The difference mixes new messages with folded ones.
-            return None
-        if not asked.prompt_tokens or not asked.tokens_forwarded:
-            return None
-        return Reported(asked.prompt_tokens, asked.tokens_forwarded)
 
     async def _memory(self, turn: Subject, budget: Budget, policy: Policy, count_text: CountText) -> str:
         """The session's memory block as a view would show it now (B16); "" without entries."""
