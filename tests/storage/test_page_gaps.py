@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from palimpsest.errors import StoreUnavailable
 from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import Connection, driver, readonly, writable
 
@@ -67,4 +68,15 @@ async def test_a_log_in_use_holds_it_back(migrated_file: Path, tmp_path: Path) -
             writing.execute("PRAGMA user_version=1")
         assert await database.scrub([]) == "pending"
     assert await database.scrub([]) == "scrubbed"
+    await database.close()
+
+
+async def test_a_file_with_pages_of_another_kind_is_left_alone(migrated_file: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(migrated_file, tmp_path / "store.db"))
+    with closing(driver.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum=FULL")
+        connection.execute("VACUUM")
+    database = SqliteDatabase(path, "full", 20.0)
+    with pytest.raises(StoreUnavailable, match="auto_vacuum"):
+        await database.scrub([])
     await database.close()

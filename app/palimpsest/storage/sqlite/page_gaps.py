@@ -25,6 +25,9 @@ def pages_with_remains(descriptor: int) -> list[int]:
     size = _page_size(descriptor)
     if os.fstat(descriptor).st_size >= size * _MOST_PAGES:
         raise OSError(errno.EFBIG, "the file has too many pages")
+    if any(os.pread(descriptor, 4, 52)):
+        # Its pages of pointers begin with 1 to 5. No file of ours is made so; VACUUM can make one of it.
+        raise OSError(errno.EINVAL, "the file has auto_vacuum")
     found = []
     at = 0
     while chunk := os.pread(descriptor, _CHUNK_BYTES, at):
