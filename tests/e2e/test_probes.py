@@ -52,13 +52,16 @@ _REQUESTS = "User Requirements lists what users said, in order: the old word sta
 _READ = "of a file that was read its name stays; what it said goes first where the block is small (D03)"
 _TOOLS = "what only a tool's output said is looked up, not retold: a result gives commands and changes"
 _BOTH = "the user's words stand in their order: the old word above the one that replaced it"
+_TOLD = "a record that repeats the old word keeps it, and no line of it is deleted: it may stand below"
 _SLOTS = "slots are noted as messages pass: the old word may stand in one below the new one"
 # What a preset loses, with a summarizer or without one, and why.
 LOST: Mapping[tuple[str, str], str] = {
     ("auto", "recall"): _TOOLS,
     ("auto", "nothing stale"): _BOTH,
+    ("auto", "decision"): _TOLD,
     ("handoff", "recall"): _TOOLS,
     ("handoff", "nothing stale"): _BOTH,
+    ("handoff", "decision"): _TOLD,
     ("batch", "recall"): f"without a model: {_READ}",
     ("batch", "nothing stale"): _REQUESTS,
     ("by_content", "recall"): f"without a model: {_READ}",
@@ -68,6 +71,7 @@ LOST: Mapping[tuple[str, str], str] = {
     ("rolling", "decision"): "memory of the session, below the summary, is written every twelve exchanges",
     ("worker", "recall"): _TOOLS,
     ("worker", "nothing stale"): _BOTH,
+    ("worker", "decision"): _TOLD,
     ("working_state", "recall"): _READ,
     ("working_state", "decision"): _SLOTS,
     ("working_state", "nothing stale"): _REQUESTS,

@@ -126,7 +126,6 @@ CODING = Talk(
         "What became of the loader?": ("created", "billing/loader.py"),
         "Do the tests pass?": ("pytest tests/billing -q", "ok", "49 passed"),
         "Was it tagged?": ("git tag", "v3.4.0", "ok"),
-        "What does the agent wait for?": ("/v1/vat", "410 or 301"),
     },
 )
 

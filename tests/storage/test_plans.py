@@ -39,6 +39,8 @@ LEARNED = {"_WINDOWS", "_CALIBRATIONS", "_OLD_WINDOWS", "_FORGET_WINDOWS"}
 WHOLE |= LEARNED | {"_FORGET_OWN_WINDOWS"}
 # The servers, what they have open, what they have leased.
 WHOLE |= {"_BEATS", "FAIL_OPEN_OF", "_FREE_LEASES"}
+# What requests under way have reserved of quotas: at most a row for each key and server.
+WHOLE |= {"FREE_RESERVED", "_FREE_RESERVED_OF"}
 # The scrub of the index of words: how large it is, and the marks that nobody is called by any more.
 WHOLE |= {"_PAGES", "_FORGOTTEN"}
 # Which tables there are.
@@ -146,6 +148,7 @@ OPEN = {
     "namespaces",
     "pepper",
     "leases",
+    "reserved",
     "servers",
     "usage",
 }

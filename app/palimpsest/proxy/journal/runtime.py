@@ -183,12 +183,15 @@ class _Point(msgspec.Struct, forbid_unknown_fields=True):
     point: str
 
 
+_POINTS = msgspec.json.Decoder(_Point)
+
+
 def _point_in(event: EventRow) -> bytes:
     """The point that a snapshot's event names; b"" for any other event. Imported ones hold their state."""
     if event.type != _SNAPSHOT:
         return b""
     try:
-        return bytes.fromhex(msgspec.json.decode(event.payload, type=_Point).point)
+        return bytes.fromhex(_POINTS.decode(event.payload).point)
     except (ValueError, RecursionError):
         return b""
 

@@ -108,17 +108,12 @@ class SessionJournal:
 
     async def _flush(self, context: CompactionContext, at: float) -> tuple[Sequence[Event], bytes]:
         """The event of a flush, and its note (A43); nothing when none is due."""
-        talk, budget = context.conversation, context.budget
+        budget = context.budget
         shown = await context.done(CompactionContext.under, context.current)
         slack = budget.window_tokens - budget.output_tokens - shown.tokens
-        size, unfolded = 0, []
-        for place in range(len(talk.messages) - 1, cut_in(context.current, talk) - 1, -1):
-            message = talk.messages[place]
-            if not message.is_instruction and talk.chains[place] not in context.pins and size < READ_BYTES:
-                unfolded.append(message)
-            size += len(message.raw)
+        unfolded, tokens = await context.done(_unfolded)
         # As the event states it.
-        path_tokens = budget.for_model(sum(message.tokens for message in talk.messages))
+        path_tokens = budget.for_model(tokens)
         if not flush_due(slack, len(unfolded), at, path_tokens, None):
             return (), b""
         where = context.turn.namespace, context.turn.session
@@ -223,3 +218,14 @@ def _checkpoint_event(row: CheckpointRow) -> EventRow:
         [Event("checkpoint", {"checkpointId": row.id, "kind": row.kind})], row.created_at, lambda: row.id
     )
     return event
+
+
+def _unfolded(context: CompactionContext) -> tuple[list[Message], int]:
+    """The messages that no summary covers, newest first, and the tokens of the whole path."""
+    talk, size, found = context.conversation, 0, []
+    for place in range(len(talk.messages) - 1, cut_in(context.current, talk) - 1, -1):
+        message = talk.messages[place]
+        if not message.is_instruction and talk.chains[place] not in context.pins and size < READ_BYTES:
+            found.append(message)
+        size += len(message.raw)
+    return found, sum(message.tokens for message in talk.messages)
