@@ -1,6 +1,6 @@
 """Counts what a turn calls of the package's own functions, in a real server with a real upstream behind it.
 
-From the request's arrival until `_AFTER_SECONDS` after its answer; the least of three turns, since work of
+From the request's arrival until `_AFTER_SECONDS` after its answer; the least of five turns, since work of
 earlier turns may fall into one. What is counted is the same whatever the machine does meanwhile.
 """
 
@@ -71,7 +71,7 @@ def calls_of(name: str) -> int:
             _turn(client, messages, f"warm {i} ", scene.is_streamed)
         time.sleep(_SETTLED_SECONDS)
         counted = []
-        for i in range(3):
+        for i in range(5):
             for left in ("ready", "calls"):
                 (Path(folder) / left).unlink(missing_ok=True)
             (Path(folder) / "on").touch()
