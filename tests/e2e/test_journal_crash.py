@@ -29,7 +29,6 @@ pytestmark = pytest.mark.timeout(60)
 # As the environment says it.
 ENVIRONMENT = {
     "PALIMPSEST_COMPACTION__BACKGROUND": "false",
-    "PALIMPSEST_POLICY__OBJECTIVE": "fidelity",
 }
 
 

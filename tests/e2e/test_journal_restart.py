@@ -20,7 +20,6 @@ WINDOW = 8_000
 pytestmark = pytest.mark.timeout(60)
 ENVIRONMENT = {
     "PALIMPSEST_COMPACTION__BACKGROUND": "false",
-    "PALIMPSEST_POLICY__OBJECTIVE": "fidelity",
 }
 
 

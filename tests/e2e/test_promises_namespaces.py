@@ -195,8 +195,9 @@ async def test_no_key_is_written_anywhere(tmp_path: Path, operators: bool) -> No
     model = ModelServer(window=WINDOW)
     environment = {
         "PALIMPSEST_LOGGING__LEVEL": "debug",
-        "PALIMPSEST_POLICY__OBJECTIVE": "fidelity",
         "PALIMPSEST_UPSTREAM__FIRST_BYTE_TIMEOUT_SECONDS": "1",
+        # A window so small has no room for a longer one.
+        "PALIMPSEST_POLICY__ADVANCED__SUMMARY_MIN_TOKENS": "200",
     }
     if operators:
         environment["PALIMPSEST_UPSTREAM__API_KEY"] = OPERATORS_KEY

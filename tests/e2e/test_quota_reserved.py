@@ -141,7 +141,7 @@ async def test_imports_and_compactions_with_a_focus_ask_no_model_beyond_the_quot
 
 async def test_summaries_count(tmp_path: Path) -> None:
     model = ModelServer(window=8_000)
-    given = {"compaction.background": False, "access.daily_tokens": 10**6, "policy.objective": "fidelity"}
+    given = {"compaction.background": False, "access.daily_tokens": 10**6}
     async with proxied(model, tmp_path, given) as proxy:
         chat = proxy.chat(session="told")
         for number in range(12):

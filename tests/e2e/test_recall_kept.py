@@ -212,12 +212,12 @@ async def test_what_is_found_is_cut_to_what_fits(tmp_path: Path) -> None:
 
 @pytest.mark.spec("P8", "P9")
 async def test_they_are_left_out_before_anything_is_refused(tmp_path: Path) -> None:
-    """Half of the window is wanted for the answer: a question with its look-ups does not fit in the rest."""
+    """A quarter is wanted for the answer: a question with its look-ups does not fit in the rest."""
     async with compacted_chat(tmp_path) as (proxy, chat):
         model = proxy.model
         calls = [(f"g{number}", *GREP[1:]) for number in range(3)]
         model.answers.extend([*(saying(None, call) for call in calls), saying(None, READ)])
-        question = prose(77, 2_000)
+        question = prose(77, 5_200)
         await chat.says(question)
         assert [call["id"] for call in chat.said[-1]["tool_calls"]] == ["c1"]
         assert "g2" in model.prompts[-1].text

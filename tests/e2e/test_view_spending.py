@@ -95,7 +95,7 @@ async def test_an_echo_of_the_shown_conversation_is_no_summary(tmp_path: Path) -
         return Says({"role": "assistant", "content": text})
 
     model = ModelServer(window=WINDOW, summary=echo)
-    # At the trigger of `fidelity` a question does not fit behind the prompt.
+    # At the trigger a question does not fit behind the prompt.
     async with proxied(model, tmp_path, IN_TURN | {"policy.trigger_ratio": 0.7}) as proxy:
         chat = proxy.chat(session="log")
         while not (chat.replies and await chat.compactions()):
