@@ -12,11 +12,11 @@ from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import create_demo
 
 
-def _client(window: int = 2_200) -> httpx.AsyncClient:
+def _client(window: int = 2_000) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(create_demo(window)), base_url="http://demo")
 
 
-async def _ask(messages: list[dict[str, Any]], window: int = 2_200, **fields: Any) -> httpx.Response:
+async def _ask(messages: list[dict[str, Any]], window: int = 2_000, **fields: Any) -> httpx.Response:
     async with _client(window) as client:
         return await client.post(
             "/v1/chat/completions", json={"model": MODEL, "messages": messages, **fields}

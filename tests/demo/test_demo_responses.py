@@ -19,7 +19,7 @@ from tests.kit.serving import served
 Json = dict[str, Any]
 
 
-async def asked(body: Json, window: int = 2_200) -> httpx.Response:
+async def asked(body: Json, window: int = 2_000) -> httpx.Response:
     transport = httpx.ASGITransport(create_demo(window))
     async with httpx.AsyncClient(transport=transport, base_url="http://demo") as client:
         return await client.post("/v1/responses", json={"model": MODEL, **body})

@@ -32,8 +32,8 @@ from palimpsest.demo.model import (
 from palimpsest.demo.requests import CHAT_BODY, RESPONSES_BODY, BadRequest, body_of
 from palimpsest.demo.summaries import asks_for_summary, summary_of
 
-# Small enough that twenty turns fill it, and large enough for a model's summary.
-DEFAULT_WINDOW_TOKENS = 2_200
+# Small enough that a dozen turns fill it.
+DEFAULT_WINDOW_TOKENS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
