@@ -18,9 +18,9 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.json_text import decoded
-from palimpsest.core.wire.request import ChatRequest, Wire
+from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.items import as_chat
-from palimpsest.proxy.lookups.offering import Offered, ToolOfferPolicy
+from palimpsest.proxy.lookups.offering import ToolOfferPolicy
 from palimpsest.proxy.token_counts import ModelTokens
 from palimpsest.proxy.turn import Subject
 from palimpsest.storage.exchanges import Exchanges
@@ -140,31 +140,14 @@ class Replays:
         They are not offered if they would take too much of the window beside the client's own tools.
         """
         offered = self._offering.offers(subject, own_settings)
-        return self._weighed(subject, subject.fixed_tokens, offered, own_settings, window_tokens)
-
-    def offered_with(
-        self, request: ChatRequest, fixed_tokens: int, own_settings: bytes | None, window_tokens: int
-    ) -> Replay:
-        """As `offered`, for a stored request; its header for the tools is not stored."""
-        offered = self._offering.offers_with(request, own_settings, "")
-        return self._weighed(request, fixed_tokens, offered, own_settings, window_tokens)
-
-    def _weighed(
-        self,
-        request: Subject | ChatRequest,
-        fixed_tokens: int,
-        offered: Offered,
-        own_settings: bytes | None,
-        window_tokens: int,
-    ) -> Replay:
         is_recorded = self._offering.is_recorded(own_settings)
         if not offered:
             return Replay(is_recorded=is_recorded)
-        tokens = max(1, self._tokens.schema_tokens(request.model, schemas(request.wire)))
-        if tokens > self._tools_share * (window_tokens - fixed_tokens):
+        tokens = max(1, self._tokens.schema_tokens(subject.model, schemas(subject.wire)))
+        if tokens > self._tools_share * (window_tokens - subject.fixed_tokens):
             return Replay(is_recorded=is_recorded)
         as_recorded = offered == "as_recorded"
-        return Replay(tokens, is_recorded, as_recorded, result_tokens=self._result_tokens, wire=request.wire)
+        return Replay(tokens, is_recorded, as_recorded, result_tokens=self._result_tokens, wire=subject.wire)
 
     async def read(self, subject: Subject, offered: Replay, current: Compaction | None) -> Replay:
         """`offered` with the rounds of the answers that `current` leaves in the view. StoreError."""
