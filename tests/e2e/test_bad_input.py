@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -173,6 +174,23 @@ DOTTED = [
 @pytest.mark.parametrize("path", DOTTED)
 async def test_dot_segments_are_not_forwarded(small: Line, path: str) -> None:
     await refused(small, post(chat_body(), path=path), 400, "invalid_field")
+
+
+@pytest.mark.spec("H11")
+async def test_a_path_that_is_encoded_again_and_again_keeps_nobody_waiting(small: Line) -> None:
+    """Each decoding took a pass over it: 6 s of the event loop for 60 kB."""
+    calls = [0]
+
+    def called(frame: object, event: str, argument: object) -> None:
+        calls[0] += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        path = f"/v1/../%{'25' * 20_000}2e"
+        await refused(small, post(chat_body(), path=path), 400, "invalid_field")
+    finally:
+        sys.setprofile(None)
+    assert calls[0] < 60_000
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from palimpsest.api.body import entry_of, is_unread
 from palimpsest.api.problems import send_problem, unexpected
+from palimpsest.core.urls import decoded
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.request import RESPONSES
@@ -341,14 +342,12 @@ def _path_of(scope: Scope) -> str:
 
 
 def _has_dot_segment(path: str) -> bool:
-    """Also behind repeated percent-encoding, which an upstream may decode any number of times.
+    """Also behind repeated percent-encoding, which an upstream may decode more than once.
 
     And as servers read them that take a backslash for a slash, or drop what follows a semicolon (Tomcat),
     blanks and controls.
     """
-    while (plain := unquote(path)) != path:
-        path = plain
-    segments = _SLASHES.split(path)
+    segments = _SLASHES.split(decoded(path))
     return any(_IGNORED.sub("", segment.partition(";")[0]) in (".", "..") for segment in segments)
 
 

@@ -11,7 +11,9 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
+
+from palimpsest.core.urls import decoded
 
 _Headers = Sequence[tuple[bytes, bytes]]
 
@@ -35,9 +37,7 @@ class AdminKey:
 
     def is_in(self, headers: _Headers, target: str) -> bool:
         """True when the key stands anywhere in a header or in the target: a path and query."""
-        while (plain := unquote(target)) != target:
-            target = plain
-        return any(map(self._is_within, (target.encode(), *_texts(headers))))
+        return any(map(self._is_within, (decoded(target).encode(), *_texts(headers))))
 
     def _is_within(self, text: bytes) -> bool:
         """Digests only windows whose bytes have the key's sum: 0.1 ms a kilobyte."""
