@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+from palimpsest.settings.removed import REMOVED
 from palimpsest.settings.settings import Settings, known_keys
-from palimpsest.settings.struck import STRUCK
 from palimpsest.settings.upstreams import ModelSettings
 
 from tests.house.sources import ROOT, sources
@@ -33,7 +33,7 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     paths = [name for name in _PATH.findall(text) if not (ROOT / name).exists()]
     # What was removed is named by history alone.
     is_history = page.name == "CHANGELOG.md" or page.parent.name == "decisions"
-    known = {*known_keys(), *_MORE, *(STRUCK if is_history else ())}
+    known = {*known_keys(), *_MORE, *(REMOVED if is_history else ())}
     assert (links, paths, sorted({*_SETTING.findall(text)} - known)) == ([], [], [])
 
 

@@ -17,6 +17,7 @@ from palimpsest.errors import SettingsError
 from palimpsest.settings.compacting import PolicySettings
 from palimpsest.settings.fields import keys_of
 from palimpsest.settings.load import load_settings, variable_of
+from palimpsest.settings.removed import REMOVED
 from palimpsest.settings.settings import (
     Settings,
     configured_window,
@@ -25,7 +26,6 @@ from palimpsest.settings.settings import (
     model_settings,
     to_policy,
 )
-from palimpsest.settings.struck import STRUCK
 from palimpsest.settings.upstreams import ModelSettings
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -170,12 +170,12 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_known(
 def test_a_removed_setting_is_refused_with_what_does_its_work(
     file: Path, text: str, environ: dict[str, str], options: dict[str, Any], said: str
 ) -> None:
-    assert said + STRUCK["policy.holdout"] in _refusal(file, text, environ, **options)
+    assert said + REMOVED["policy.holdout"] in _refusal(file, text, environ, **options)
 
 
 def test_what_was_removed_is_no_setting() -> None:
-    assert not STRUCK.keys() & {*known_keys()}
-    assert all(not said[0].isupper() and said.endswith(".") for said in STRUCK.values())
+    assert not REMOVED.keys() & {*known_keys()}
+    assert all(not said[0].isupper() and said.endswith(".") for said in REMOVED.values())
 
 
 def test_advanced_numbers_come_from_file_and_environment(file: Path) -> None:

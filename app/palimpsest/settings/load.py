@@ -22,8 +22,8 @@ from pydantic_settings import SettingsError as UnreadableVariable
 
 from palimpsest.errors import SettingsError
 from palimpsest.settings.fields import keys_of, section_of, takes_json, value_at
+from palimpsest.settings.removed import why_removed
 from palimpsest.settings.settings import Settings, known_keys
-from palimpsest.settings.struck import said_of_struck
 from palimpsest.settings.upstreams import ModelSettings, Route
 
 PREFIX = "PALIMPSEST_"
@@ -382,7 +382,7 @@ def _one(detail: ErrorDetails, sources: Sequence[Source]) -> str:
     given = location[:-1] if detail["type"] == "missing" else location
     where, spelt = next(((s.name, s.spelt) for s in sources if _holds(s.tree, given)), ("settings", str))
     if detail["type"] == "extra_forbidden":
-        if said := said_of_struck(location):
+        if said := why_removed(location):
             return f"{where}: {spelt(key)} {said}"
         return f"{where}: {spelt(key)} is not a setting.{_remedy(key, location, spelt)}"
     return f"{where}: {spelt(key)} {_said(detail)}. See docs/configuration.md."

@@ -18,13 +18,13 @@ from palimpsest.core.policy import Policy
 from palimpsest.errors import InvalidParameter
 from palimpsest.settings.compacting import PolicySettings, fields_set
 from palimpsest.settings.fields import Section
+from palimpsest.settings.removed import why_removed
 from palimpsest.settings.settings import (
     Settings,
     check_policy,
     model_settings,
     to_policy,
 )
-from palimpsest.settings.struck import said_of_struck
 
 Origin = Literal["preset", "deployment", "model", "session"]
 
@@ -52,7 +52,7 @@ def patched(
     `model` and the deployment.
     """
     for path in _paths(patch):
-        if said := said_of_struck(path):
+        if said := why_removed(path):
             field = ".".join(path)
             raise InvalidParameter(f"{field} {said}", param=field)
     merged = _merged(own_settings(current), patch)
@@ -71,7 +71,7 @@ def patched(
 def own_settings(stored: bytes | None) -> dict[str, Any]:
     """The session's stored settings, without those that were removed since."""
     read: dict[str, Any] = json.loads(stored) if stored else {}
-    return _without_struck(read)
+    return _without_removed(read)
 
 
 def session_policy(settings: Settings, model: str, stored: bytes | None) -> Policy:
@@ -144,11 +144,11 @@ def _own_policy(settings: Settings, model: str, stored: bytes | None) -> PolicyS
     return own
 
 
-def _without_struck(given: Mapping[str, Any], *before: str) -> dict[str, Any]:
+def _without_removed(given: Mapping[str, Any], *before: str) -> dict[str, Any]:
     return {
-        key: _without_struck(value, *before, key) if isinstance(value, dict) else value
+        key: _without_removed(value, *before, key) if isinstance(value, dict) else value
         for key, value in given.items()
-        if said_of_struck((*before, key)) is None
+        if why_removed((*before, key)) is None
     }
 
 
