@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from palimpsest.cli.commands import create_key
+from palimpsest.cli.keys import create_key
 from palimpsest.settings.load import load_settings
 
 from tests.kit.chat import Chat
@@ -166,7 +166,7 @@ async def test_where_keys_are_demanded_only_an_issued_one_opens(tmp_path: Path) 
     async with proxied(ModelServer(), tmp_path, overrides) as proxy:
         url = f"sqlite:///{tmp_path / 'palimpsest.db'}"
         settings = load_settings(None, {"database.url": url, "database.data_folder": str(tmp_path)}, {})
-        _, key = await create_key(settings, "me", None)
+        _, key = await create_key(settings, "me")
         chat = proxy.chat(key=key)
         await chat.says("hello")
         for path in ("/ui", f"/ui/sessions/{chat.session}/events"):

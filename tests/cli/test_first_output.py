@@ -17,7 +17,7 @@ HEAVY = frozenset(
     {
         *("asyncio", "rich", "httpx", "aiohttp", "fastapi", "starlette", "uvicorn", "sqlalchemy", "tiktoken"),
         *("mcp", "yaml", "structlog", "pydantic_settings", "palimpsest.settings.settings"),
-        *("palimpsest.main.application", "palimpsest.cli.reading"),
+        *("palimpsest.main.application", "palimpsest.upstream.own_api"),
     }
 )
 # What a command does without that opens the database for its own few rows.

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from palimpsest.cli.commands import create_key, revoke_key
+from palimpsest.cli.keys import create_key, revoke_key
 
 from tests.kit.wire import Line, answer_body, chat_body, event, holding, opened, post, settings_for, wired
 from tests.upstream.scripted import replies, streams
@@ -25,7 +25,7 @@ async def keyed(folder: Path, *labels: str, **more: object) -> AsyncIterator[tup
         folder, {**KEYS, **{key.replace("__", "."): value for key, value in more.items()}}
     ) as line:
         settings = settings_for(folder, line.upstream.url, KEYS)
-        yield line, [(await create_key(settings, label, None))[1] for label in labels]
+        yield line, [(await create_key(settings, label))[1] for label in labels]
 
 
 async def test_without_an_issued_key_nobody_is_let_in(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_a_revoked_key_is_worth_nothing(tmp_path: Path) -> None:
 async def test_without_an_operators_key_an_issued_one_is_not_sent_on(tmp_path: Path) -> None:
     async with wired(tmp_path, {"access.mode": "keys"}) as line:
         settings = settings_for(tmp_path, line.upstream.url, {"access.mode": "keys"})
-        _, key = await create_key(settings, "", None)
+        _, key = await create_key(settings, "")
         line.upstream.expects(replies(answer_body()))
         assert (await line.asks(post(chat_body(), key=key))).status == 200
         assert line.upstream.requests[0].header("authorization") is None

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from palimpsest.cli.commands import create_key
+from palimpsest.cli.keys import create_key
 
 from tests.kit.postgres import empty_database, server_address
 from tests.kit.processes import ran
@@ -351,7 +351,7 @@ async def test_reading_must_be_allowed_and_keys_are_shown(tmp_path: Path) -> Non
     given = {"access.admin_key": KEY, "access.mode": "keys", "upstream.api_key": "sk-operator"}
     async with wired(tmp_path, given) as line:
         settings = settings_for(tmp_path, line.upstream.url, given)
-        row, key = await create_key(settings, "ann", None)
+        row, key = await create_key(settings, "ann")
         assert await says(line, key) == 200
         (one,) = await listed(line)
         (shown,) = one["keys"]

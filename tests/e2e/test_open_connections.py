@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.cli.commands import KeyTerms, change_key, create_key, revoke_key
+from palimpsest.cli.keys import change_key, create_key, revoke_key
 from palimpsest.settings.settings import Settings
 
 from tests.kit.agent import TOOLS
@@ -43,7 +43,7 @@ async def stream(http: httpx.AsyncClient, headers: dict[str, str]) -> AsyncItera
 
 async def expires(settings: Settings, folder: Path, ident: str) -> None:
     """The key's time is over."""
-    await change_key(settings, ident, KeyTerms(expires="1d"))
+    await change_key(settings, ident, expires="1d")
     with opened(folder / "palimpsest.db") as connection:
         connection.execute("UPDATE keys SET expires_at = created_at - 1 WHERE id = ?", [ident])
 
@@ -65,7 +65,7 @@ async def test_a_stream_of_events_ends_with_its_key(tmp_path: Path, ends: Any) -
     async with wired(tmp_path, KEYS) as line:
         line.upstream.always(replies(answer_body()))
         settings = settings_for(tmp_path, line.upstream.url, KEYS)
-        row, key = await create_key(settings, "ann", None)
+        row, key = await create_key(settings, "ann")
         _, twin = await create_key(settings, "twin", row.id)
         named = [(b"X-Session-Id", b"s")]
         assert (await line.asks(post(chat_body("one"), named, key=key))).status == 200
@@ -84,7 +84,7 @@ async def test_a_stream_ends_that_another_server_of_the_database_serves(tmp_path
         async with wired(tmp_path, given) as line:
             line.upstream.always(replies(answer_body()))
             settings = settings_for(tmp_path, line.upstream.url, given)
-            row, key = await create_key(settings, "ann", None)
+            row, key = await create_key(settings, "ann")
             assert (await line.asks(post(chat_body(), [(b"X-Session-Id", b"s")], key=key))).status == 200
             async with (
                 deployed(settings) as url,
@@ -116,7 +116,7 @@ async def test_a_model_reads_nothing_for_a_key_that_ended_during_its_answer(
     monkeypatch.setattr("palimpsest.proxy.access.KEY_SECONDS", 0.0)
     model = ModelServer(window=8_000)
     async with proxied(model, tmp_path, RECALLING | KEYS) as proxy:
-        row, key = await create_key(settings_for(tmp_path, proxy.url, KEYS), "ann", None)
+        row, key = await create_key(settings_for(tmp_path, proxy.url, KEYS), "ann")
         chat = proxy.chat(system="You help.", extra={"tools": TOOLS}, key=key)
         await compacted(chat, words=1_500)
         model.seen.clear()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.cli.commands import KeyTerms, change_key, create_key
+from palimpsest.cli.keys import change_key, create_key
 from palimpsest.settings.settings import Settings
 
 from tests.kit.replicas import until
@@ -30,11 +30,13 @@ def stating(prompt: int = 40, completion: int = 20) -> Script:
 
 
 @asynccontextmanager
-async def keyed(folder: Path, terms: KeyTerms | None = None, **more: Any) -> AsyncIterator[tuple[Line, str]]:
+async def keyed(
+    folder: Path, terms: Mapping[str, Any] | None = None, **more: Any
+) -> AsyncIterator[tuple[Line, str]]:
     """A proxy in keys mode, and a key under these terms."""
     overrides = {**KEYS, **{name.replace("__", "."): value for name, value in more.items()}}
     async with wired(folder, overrides) as line:
-        _, key = await create_key(settings_of(line, folder), "ann", None, terms)
+        _, key = await create_key(settings_of(line, folder), "ann", **(terms or {}))
         yield line, key
 
 
@@ -222,7 +224,7 @@ async def test_what_is_not_recorded_is_counted_by_what_it_states(
 
 
 async def test_a_key_with_a_budget_is_counted_by_itself(tmp_path: Path) -> None:
-    async with keyed(tmp_path, KeyTerms(daily_tokens=50), **{"access__daily_tokens": 10_000}) as (line, key):
+    async with keyed(tmp_path, {"daily_tokens": 50}, **{"access__daily_tokens": 10_000}) as (line, key):
         settings = settings_of(line, tmp_path)
         (row,) = line.query("SELECT id, namespace FROM keys")
         _, twin = await create_key(settings, "twin", row[0])
@@ -237,7 +239,7 @@ async def test_a_key_with_a_budget_is_counted_by_itself(tmp_path: Path) -> None:
 
 
 async def test_an_expired_key_says_when_it_expired(tmp_path: Path) -> None:
-    async with keyed(tmp_path, KeyTerms(expires="30d")) as (line, key):
+    async with keyed(tmp_path, {"expires": "30d"}) as (line, key):
         ((key_id, expires_at),) = line.query("SELECT id, expires_at FROM keys")
         assert abs(expires_at - time.time() - 30 * NEXT_DAY) < 60
         with opened(line.database) as connection:
@@ -248,7 +250,7 @@ async def test_an_expired_key_says_when_it_expired(tmp_path: Path) -> None:
             assert "expired at 2025-11-26 23:59:00 UTC" in reply.json()["error"]["message"]
         assert line.upstream.requests == []
         line.upstream.always(replies(answer_body()))
-        await change_key(settings_of(line, tmp_path), key_id, KeyTerms(expires="never"))
+        await change_key(settings_of(line, tmp_path), key_id, expires="never")
         assert (await line.asks(post(chat_body(), key=key))).status == 200
 
 

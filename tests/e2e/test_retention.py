@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from palimpsest.cli.commands import KeyTerms, create_key, due_sessions, retention_limits
+from palimpsest.cli.db_commands import due_sessions
+from palimpsest.cli.keys import create_key
 
 from tests.kit.replicas import until
 from tests.kit.wire import Line, answer_body, chat_body, holding, opened, post, settings_for, wired
@@ -45,7 +46,7 @@ async def test_an_old_session_is_erased_at_the_start_and_nothing_of_it_is_left(
         ages(line, "young", 29)
         settings = settings_for(tmp_path, line.upstream.url)
         for limits in ((30, 0), (None, 1)):
-            due = await due_sessions(settings, retention_limits(settings, *limits))
+            due = await due_sessions(settings, *limits)
             assert [old.external_id for old in due] == (["old"] if limits[0] else ["old", "young"])
         assert names(line) == {"old", "young"}
     assert holding(tmp_path, WORDS["old"])
@@ -85,12 +86,12 @@ async def test_a_key_keeps_longer_or_shorter_than_the_settings_say(tmp_path: Pat
         settings = settings_for(tmp_path, line.upstream.url, keyed)
         line.upstream.always(replies(answer_body()))
         for name, days in (("short", 5), ("plain", None), ("long", 90)):
-            _, key = await create_key(settings, name, None, KeyTerms(retention_days=days))
+            _, key = await create_key(settings, name, retention_days=days)
             asked = post(chat_body(f"of {name}"), [(b"X-Session-Id", name.encode())], key=key)
             assert (await line.asks(asked)).status == 200
             ages(line, name, 40)
         for limits, gone in (((None, None), {"short"}), ((30, None), {"short", "plain"})):
-            due = await due_sessions(settings, retention_limits(settings, *limits))
+            due = await due_sessions(settings, *limits)
             assert {old.external_id for old in due} == gone
     async with wired(tmp_path, keyed | {"retention.days": 30}) as line:
 

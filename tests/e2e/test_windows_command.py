@@ -7,17 +7,25 @@ import json
 from pathlib import Path
 
 import pytest
-from palimpsest.cli.commands import described_window, forget_windows, learned_windows, line_of
+from palimpsest.cli.db_commands import learned_windows, line_of_window
 from palimpsest.cli.doctor import examine
 from palimpsest.proxy.compacting import windows
 from palimpsest.settings.load import load_settings
+from typer.testing import Result
 
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
+from tests.kit.terminal import runs
 from tests.kit.words import prose
 
 TOO_LONG = "This model's maximum context length is 3000 tokens. However, your messages have 5000 tokens."
 BARE = {"window.lookup_seconds": 0, "compaction.deadline_seconds": 0, "compaction.background": False}
+
+
+async def windows_of(folder: Path, *words: str, code: int = 0) -> Result:
+    return await runs(
+        None, "db", "windows", "--database", f"sqlite:///{folder / 'palimpsest.db'}", *words, code=code
+    )
 
 
 async def learned(proxy: Proxy) -> None:
@@ -47,15 +55,16 @@ async def test_the_operator_sees_and_forgets_them(tmp_path: Path, monkeypatch: p
     async with proxied(model, tmp_path, BARE) as proxy:
         await learned(proxy)
         (row,) = await learned_windows(settings)
-        told = described_window(row)
-        assert (told["model"], told["tokens"], told["source"]) == ("test-model", 3_000, "overflow")
+        assert (row.model, row.tokens, row.source) == ("test-model", 3_000, "overflow")
         findings = [one async for one in examine(settings)]
-        assert line_of(row) in [finding.detail for finding in findings]
-        assert await forget_windows(settings, "another") == 0
-        assert await forget_windows(settings, "test-model") == 1
+        assert line_of_window(row) in [finding.detail for finding in findings]
+        listed = json.loads((await windows_of(tmp_path, "--json")).stdout)
+        assert [(each["model"], each["tokens"]) for each in listed] == [("test-model", 3_000)]
+        await windows_of(tmp_path, "--forget", "another", code=1)
+        assert "1 forgotten" in (await windows_of(tmp_path, "--forget", "test-model")).stdout
         # The running server reads again what the database has.
         other = proxy.chat(key="key-1")
         async with asyncio.timeout(20):
             while (await proxy.http.get("/api/windows", headers=other.headers)).json()["windows"]:
                 await other.says("Is it gone?")
-        assert json.dumps([described_window(row) for row in await learned_windows(settings)]) == "[]"
+        assert (await windows_of(tmp_path, "--json")).stdout == "[]\n"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.api.front import ConcurrencyLimit
-from palimpsest.cli.commands import create_key
+from palimpsest.cli.keys import create_key
 from palimpsest.errors import ServerBusy
 
 from tests.kit.wire import Line, Reply, answer_body, chat_body, post, settings_for, wired
@@ -141,7 +141,7 @@ async def test_answers_that_do_not_come_keep_nobody_out(tmp_path: Path) -> None:
 
 async def test_without_a_valid_key_no_body_is_waited_for(tmp_path: Path) -> None:
     async with running(tmp_path, **{name.replace(".", "__"): value for name, value in KEYS.items()}) as line:
-        _, key = await create_key(settings_for(tmp_path, line.upstream.url, KEYS), "mine", None)
+        _, key = await create_key(settings_for(tmp_path, line.upstream.url, KEYS), "mine")
         for path in ("/v1/chat/completions", "/v1/responses", "/v1/files", "/s/x/v1/chat/completions"):
             for wrong in (None, "pk-palimpsest-wrong"):
                 async with line.caller() as caller:

@@ -24,10 +24,7 @@ from pathlib import Path
 # A process that says nothing for so long is stuck.
 PATIENCE_SECONDS = 60
 # What commands import when they run, and what servers load behind that.
-_IMPORTED = (
-    *("backups", "commands", "configuration", "doctor", "erase", "exports", "main", "operating", "reading"),
-    *("report", "serve"),
-)
+_IMPORTED = ("backups", "doctor", "main", "serve")
 
 
 class Process:

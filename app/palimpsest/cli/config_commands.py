@@ -1,25 +1,20 @@
-"""`palimpsest config show | schema | check`, and the options by which commands find the configuration."""
+"""`palimpsest config`: the values that a start would use, where each comes from, and what it refuses.
+
+Opens no database and asks no server.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from palimpsest.cli.proxy_commands import AsJson, print_json
+from palimpsest.cli.command import AsJson, Config, Database, UpstreamUrl, print_json
 from palimpsest.cli.terminal import say
 from palimpsest.errors import SettingsError
 
-if TYPE_CHECKING:
-    from palimpsest.settings.settings import Settings
-
-Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default ./palimpsest.yaml.")]
-Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
-UpstreamUrl = Annotated[
-    str | None, typer.Option("--upstream", help="Base URL of the OpenAI-compatible server.")
-]
 Host = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes a free one.")]
 WindowTokens = Annotated[int | None, typer.Option("--window-tokens", help="Window of models without one.")]
@@ -39,17 +34,33 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print the settings that a start would use, each with its source; secrets are masked."""
-    from palimpsest.cli.configuration import effective
-    from palimpsest.settings.load import sources_of
-    from palimpsest.settings.settings import DEFAULT
+    from palimpsest.core.urls import without_password, without_query
+    from palimpsest.settings.fields import value_at
+    from palimpsest.settings.load import load_settings
+    from palimpsest.settings.settings import DEFAULT, known_keys
 
-    found = effective(sources_of(config, {"database.url": database, "upstream.base_url": upstream}))
-    shown = [one for one in found if everything or one.source != DEFAULT]
+    settings = load_settings(config, {"database.url": database, "upstream.base_url": upstream})
+    values = settings.model_dump(mode="json")
+    # Of entries of lists only what is set: their defaults are those of the section they stand for.
+    for name in ("models", "routes"):
+        values[name] = [
+            entry.model_dump(mode="json", exclude_unset=True) for entry in getattr(settings, name)
+        ]
+    values["database"]["url"] = without_password(settings.database.url.get_secret_value())
+    # Some servers take their key in the query.
+    for there in (values["upstream"], *values["routes"]):
+        there["base_url"] = there["base_url"] and without_query(there["base_url"])
+    sources = {key: settings.source_of(key) for key in known_keys()}
+    shown = [
+        {"key": key, "value": value_at(values, key), "source": source}
+        for key, source in sources.items()
+        if everything or source != DEFAULT
+    ]
     if as_json:
-        print_json([one._asdict() for one in shown])
+        print_json(shown)
         return
     for one in shown:
-        say(f"{one.key}: {json.dumps(one.value, ensure_ascii=False)}  # {one.source}")
+        say(f"{one['key']}: {json.dumps(one['value'], ensure_ascii=False)}  # {one['source']}")
     if not shown:
         say("Nothing is set: every value is its default. `--all` prints them.", err=True)
 
@@ -77,26 +88,39 @@ def check(
 
     Opens no database and asks no server. Exits with 2 when a start would be refused.
     """
-    from palimpsest.cli.configuration import checked, fields_of, lines_of
+    from palimpsest.cli.start_checks import start_problems, start_warnings
+    from palimpsest.settings.fields import value_at
+    from palimpsest.settings.load import settings_of, sources_of
+    from palimpsest.settings.settings import known_keys
 
-    options = serve_options(host, port, upstream, database, window_tokens, workers)
-    found = checked(file, options)
+    warnings, found = list[str](), list[dict[str, Any]]()
+    try:
+        sources = sources_of(file, serve_options(host, port, upstream, database, window_tokens, workers))
+        settings = settings_of(sources)
+        problems, warnings = [*start_problems(settings)], [*start_warnings(settings)]
+    except SettingsError as refused:
+        sources, problems = [], refused.message.splitlines()
+    # By source, the strongest first; a file that was read and sets nothing is named, too.
+    used: dict[str, str] = {}
+    for source in sources:
+        keys = [key for key in known_keys() if value_at(source.tree, key) is not None]
+        there = [{"key": key, "spelt": source.spelt(key), "instead": used.get(key)} for key in keys]
+        if there or Path(source.name).is_file():
+            found.append({"source": source.name, "settings": there})
+        used = {key: source.place_of(key) for key in keys} | used
     if as_json:
-        print_json(fields_of(found))
-        raise typer.Exit(2 if found.problems else 0)
-    for warning in found.warnings:
+        print_json({"ok": not problems, "sources": found, "warnings": warnings, "problems": problems})
+        raise typer.Exit(2 if problems else 0)
+    for warning in warnings:
         say(f"warning: {warning}", err=True)
-    if found.problems:
-        raise SettingsError("\n".join(found.problems))
-    for line in lines_of(found):
-        say(line)
-
-
-def settings_from(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:
-    """The settings of a command with these options. SettingsError."""
-    from palimpsest.settings.load import load_settings
-
-    return load_settings(config, {"database.url": database, "upstream.base_url": upstream})
+    if problems:
+        raise SettingsError("\n".join(problems))
+    named = ", ".join(each["source"] for each in found)
+    say(f"ok: {named or 'nothing is set, every value is its default'}")
+    for each in found:
+        say(f"{each['source']}:" if each["settings"] else f"{each['source']}: sets nothing")
+        for one in each["settings"]:
+            say(f"  {one['spelt']}" + (f"  # not used: {one['instead']}" if one["instead"] else ""))
 
 
 def serve_options(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from palimpsest.api.clients import CLIENTS, Client
-from palimpsest.cli.reading import Json
-from palimpsest.cli.running_proxy import Proxy
+import typer
+
+from palimpsest.cli.command import Json, command, proxy_of_caller
+from palimpsest.cli.terminal import say
 from palimpsest.errors import SettingsError
-from palimpsest.upstream.own_api import own_api
+
+if TYPE_CHECKING:
+    from palimpsest.upstream.own_api import OwnApi
 
 # Between two looks for the client's first request.
 _LOOK_SECONDS = 0.5
@@ -22,80 +25,82 @@ _LOOK_SECONDS = 0.5
 _LOOKED_AT = 20
 
 
-def client_named(slug: str) -> Client:
-    """The client. SettingsError lists those that are known."""
-    for client in CLIENTS:
-        if client.slug == slug:
-            return client
-    raise SettingsError(
-        f"command line: {slug} is none of {', '.join(client.slug for client in CLIENTS)}. "
-        "Any other client of OpenAI's API needs its base URL set."
-    )
+@command(proxy_of_caller)
+async def connect(
+    api: OwnApi,
+    client: Annotated[str, typer.Argument(help="codex, aider, openai-python ...; another word lists them.")],
+    wait: Annotated[bool, typer.Option(help="Wait for the client's first request.")] = True,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Wait at most so long.")] = None,
+) -> None:
+    """Print what points a client at the proxy, then wait for its first request with this key.
 
+    Exits with 1 when none came in time.
+    """
+    from asyncio import sleep
 
-def lines_of(client: Client, proxy: Proxy) -> str:
-    """What points the client at the proxy."""
-    return (client.block or client.line).format(url=_base_url(proxy)).rstrip()
+    from palimpsest.api.clients import CLIENTS
 
-
-def _base_url(proxy: Proxy) -> str:
-    return proxy.url.rstrip("/").removesuffix("/v1") + "/v1"
-
-
-async def check(proxy: Proxy) -> None:
-    """UpstreamError when no proxy answers; one that refuses this key may accept the program's own."""
-    async with own_api(*proxy) as api:
-        await api.get("sessions?limit=1")
-
-
-async def seen(proxy: Proxy) -> Mapping[str, int]:
-    """The turns of the newest sessions of the key. UpstreamError when the proxy does not answer."""
-    return {one["id"]: one["exchanges"] for one in await _newest(proxy)}
-
-
-async def first_request(proxy: Proxy, before: Mapping[str, int], seconds: float | None) -> Json | None:
-    """The session of the first request with this key since `before`; None when none came in `seconds`."""
+    known = next((each for each in CLIENTS if each.slug == client), None)
+    if known is None:
+        raise SettingsError(
+            f"command line: {client} is none of {', '.join(each.slug for each in CLIENTS)}. "
+            "Any other client of OpenAI's API needs its base URL set."
+        )
+    say((known.block or known.line).format(url=_base_url(api)).rstrip())
+    if not wait:
+        return
+    before = {one["id"]: one["exchanges"] for one in await _newest(api)}
+    say("Waiting for its first request with this key; Ctrl-C ends it.", err=True)
     until = time.monotonic() + seconds if seconds is not None else None
     while True:
-        for one in await _newest(proxy):
+        for one in await _newest(api):
             if one["exchanges"] > before.get(one["id"], 0):
-                return one
+                say(f"It is connected: {one['client'] or 'an unknown client'}, session {one['id']}.")
+                return
         if until is not None and time.monotonic() >= until:
-            return None
-        await asyncio.sleep(_LOOK_SECONDS)
+            say("No request came. Does the client send the same key?", err=True)
+            raise typer.Exit(1)
+        await sleep(_LOOK_SECONDS)
 
 
-async def _newest(proxy: Proxy) -> Sequence[Json]:
-    async with own_api(*proxy) as api:
-        found = await api.fields(f"sessions?limit={_LOOKED_AT}&details=1&side=1")
-        sessions: Sequence[Json] = found["sessions"]
-        return sessions
+def _base_url(api: OwnApi) -> str:
+    return api.url.rstrip("/").removesuffix("/v1") + "/v1"
 
 
-def become(program: str, arguments: Sequence[str], proxy: Proxy) -> None:
-    """Replace this process by the program, pointed at the proxy. SettingsError when there is none."""
+async def _newest(api: OwnApi) -> Sequence[Json]:
+    found = await api.fields(f"sessions?limit={_LOOKED_AT}&details=1&side=1")
+    sessions: Sequence[Json] = found["sessions"]
+    return sessions
+
+
+@command(proxy_of_caller)
+async def run(
+    api: OwnApi,
+    program: Annotated[str, typer.Argument(help="codex, opencode, aider, llm or any other.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
+) -> None:
+    """Start a program with the proxy as its OpenAI server, for this run only.
+
+    OpenAI's SDKs, aider and llm find it by variables, Codex by options, opencode by its provider "openai".
+    """
+    # A proxy that refuses this key may accept the program's own.
+    await api.answer("sessions?limit=1")
     path = shutil.which(program)
     if path is None:
         raise SettingsError(f"command line: there is no program {program}.")
-    base_url = _base_url(proxy)
-    for name, value in variables_of(base_url, proxy.key).items():
-        os.putenv(name, value)
-    options = codex_options(base_url, proxy.key) if Path(path).stem == "codex" else ()
+    base_url = _base_url(api)
+    opencode = {"provider": {"openai": {"options": {"baseURL": base_url}}}}
+    os.putenv("OPENAI_BASE_URL", base_url)
+    os.putenv("OPENAI_API_BASE", base_url)
+    os.putenv("OPENCODE_CONFIG_CONTENT", json.dumps(opencode))
+    if api.key:
+        os.putenv("OPENAI_API_KEY", api.key)
+    options = codex_options(base_url, api.key) if Path(path).stem == "codex" else ()
     try:
-        os.execv(path, [program, *options, *arguments])  # noqa: S606 - the program that was asked for
+        # This process becomes the program.
+        os.execv(path, [program, *options, *(arguments or ())])  # noqa: S606 - the program that was asked for
     except OSError as failure:
         raise SettingsError(f"command line: {path} cannot be run: {failure.strerror}.") from failure
-
-
-def variables_of(base_url: str, key: str | None) -> dict[str, str]:
-    """The variables by which OpenAI's SDKs, aider, LiteLLM and opencode find their server."""
-    opencode = {"provider": {"openai": {"options": {"baseURL": base_url}}}}
-    return {
-        "OPENAI_BASE_URL": base_url,
-        "OPENAI_API_BASE": base_url,
-        "OPENCODE_CONFIG_CONTENT": json.dumps(opencode),
-        **({"OPENAI_API_KEY": key} if key else {}),
-    }
 
 
 def codex_options(base_url: str, key: str | None) -> Sequence[str]:

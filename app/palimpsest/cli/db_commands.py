@@ -1,15 +1,35 @@
-"""`palimpsest db migrate | backup | restore | copy | windows | retention`: the database, without a proxy."""
+"""`palimpsest db migrate | backup | restore | copy | windows | retention`: the database, without a proxy.
+
+All but the copy and the restore run beside a proxy, which notices forgotten windows within a minute.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from palimpsest.cli.config_commands import Config, Database, settings_from
-from palimpsest.cli.proxy_commands import AsJson, awaited, print_json
-from palimpsest.cli.terminal import counted, say
+from palimpsest.cli.command import (
+    AsJson,
+    Config,
+    Database,
+    Json,
+    command,
+    configured,
+    print_json,
+    settings_from,
+)
+from palimpsest.cli.keys import accounts_of, opened_accounts, opened_database
+from palimpsest.cli.terminal import counted, counted_rows, say, utc
+from palimpsest.errors import SettingsError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from palimpsest.settings.settings import Settings
+    from palimpsest.storage.accounts import LearnedWindow
+    from palimpsest.storage.retention import OldSession
 
 db = typer.Typer(
     help="The database: its schema, backups and copies, and what is learned in it.", no_args_is_help=True
@@ -17,13 +37,14 @@ db = typer.Typer(
 
 
 @db.command()
-def migrate(database: Database = None, config: Config = None) -> None:
+@command(configured)
+async def migrate(settings: Settings) -> None:
     """Bring the database to the schema of this version; repeating it changes nothing."""
     from palimpsest.cli.schema import migrated
     from palimpsest.core.urls import without_password
 
-    url = settings_from(config, database).database.url.get_secret_value()
-    awaited(migrated(url))
+    url = settings.database.url.get_secret_value()
+    await migrated(url)
     say(f"{without_password(url)} is up to date.")
 
 
@@ -57,67 +78,126 @@ def restore(
 
 
 @db.command()
-def copy(
+@command(configured)
+async def copy(
+    settings: Settings,
     target: Annotated[
         str, typer.Argument(metavar="URL", help="An empty database: sqlite:///path or postgresql://...")
     ],
-    database: Database = None,
-    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy the database, of stopped servers, into an empty one, and compare every row."""
-    from palimpsest.cli.commands import copied, lines_of_copy
+    from pydantic import SecretStr, ValidationError
 
-    source = settings_from(config, database).database
-    rows = awaited(copied(source, target))
+    from palimpsest.core.urls import without_password
+    from palimpsest.settings.load import Source, explained
+    from palimpsest.settings.serving import Database
+    from palimpsest.storage.copying import copy_store
+
+    source = settings.database
+    try:
+        to = Database(url=SecretStr(target)).url.get_secret_value()
+        rows = await copy_store(source.url.get_secret_value(), to, source.heartbeat_timeout_seconds)
+    except ValidationError as error:
+        given = Source("copy", lambda _: "the target", {"url": target})
+        raise SettingsError(explained(error, [given])) from None
+    except StoreUnavailable as failure:
+        raise SettingsError(f"copy: {failure.message}. Run it again once that is mended.") from failure
     if as_json:
         print_json({"rows": rows})
         return
-    for line in lines_of_copy(rows, source, target):
-        say(line)
+    say(f"{without_password(target)} has {counted_rows(rows)}: every row is as in the source.")
+    say(f"The pepper {source.pepper_file} belongs to it. Start with the new address as database.url.")
+
+
+async def learned_windows(settings: Settings) -> Sequence[LearnedWindow]:
+    """Learned windows that have not expired, newest first."""
+    from palimpsest.core.budget.window import LIFE_SECONDS
+
+    async with opened_accounts(settings) as accounts:
+        return await accounts.learned_windows(time.time() - LIFE_SECONDS)
+
+
+def line_of_window(row: LearnedWindow) -> str:
+    """A learned window as one line."""
+    whose = f"namespace {row.namespace}" if row.namespace else "everybody"
+    return f"{row.model}: {row.tokens:,} tokens, {row.source}, for {whose}, {utc(row.learned_at)}"
+
+
+def _lines_of_windows(rows: Sequence[LearnedWindow]) -> Iterator[str]:
+    yield from map(line_of_window, rows)
+    if not rows:
+        yield "No window was learned."
+
+
+def _fields_of_windows(rows: Sequence[LearnedWindow]) -> list[Json]:
+    # A window that the upstream states has no namespace.
+    return [
+        {
+            "model": row.model,
+            "tokens": row.tokens,
+            "source": row.source,
+            "namespace": row.namespace or None,
+            "upstream": row.upstream,
+            "learned_at": utc(row.learned_at),
+        }
+        for row in rows
+    ]
 
 
 @db.command()
-def windows(
+@command(configured, _lines_of_windows, _fields_of_windows)
+async def windows(
+    settings: Settings,
     forget: Annotated[
         str | None, typer.Option(help="Model whose windows are forgotten, everybody's.")
     ] = None,
-    database: Database = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Any:
     """List learned model windows, or forget a model's; a running server notices within a minute."""
-    from palimpsest.cli.commands import described_window, forget_windows, learned_windows, line_of
+    if forget is None:
+        return await learned_windows(settings)
+    async with opened_accounts(settings) as accounts:
+        gone = await accounts.forget_windows(forget, None)
+    say(f"{forget}: {gone} forgotten.")
+    raise typer.Exit(0 if gone else 1)
 
-    settings = settings_from(config, database)
-    if forget is not None:
-        gone = awaited(forget_windows(settings, forget))
-        say(f"{forget}: {gone} forgotten.")
-        raise typer.Exit(0 if gone else 1)
-    rows = awaited(learned_windows(settings))
-    if as_json:
-        print_json([described_window(row) for row in rows])
-        return
-    for line in [line_of(row) for row in rows] or ("No window was learned.",):
-        say(line)
+
+async def due_sessions(
+    settings: Settings, days: int | None = None, max_bytes: int | None = None
+) -> Sequence[OldSession]:
+    """The sessions that retention would erase now; the limits given stand for the configured ones."""
+    from palimpsest.storage.retention import NamespaceLimits, OldSessions, RetentionLimits, due, own_limits
+
+    kept = settings.retention
+    limits = RetentionLimits(
+        kept.days if days is None else days, kept.max_bytes if max_bytes is None else max_bytes
+    )
+    async with opened_database(settings) as database:
+        own = own_limits(await accounts_of(database).keys())
+        return await due(OldSessions(database), NamespaceLimits(limits, own), time.time())
 
 
 @db.command()
-def retention(
+@command(configured)
+async def retention(
+    settings: Settings,
     days: Annotated[int | None, typer.Option(min=0, help="Instead of retention.days.")] = None,
     max_bytes: Annotated[int | None, typer.Option(min=0, help="Instead of retention.max_bytes.")] = None,
-    database: Database = None,
-    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """List the sessions that a server would erase now for their age or size. Erases nothing itself."""
-    from palimpsest.cli.commands import described_session, due_sessions, retention_limits
-
-    settings = settings_from(config, database)
-    found = awaited(due_sessions(settings, retention_limits(settings, days, max_bytes)))
+    found = [
+        {
+            "namespace": old.namespace,
+            "session": old.session,
+            "name": old.external_id,
+            "updated_at": utc(old.updated_at),
+        }
+        for old in await due_sessions(settings, days, max_bytes)
+    ]
     if as_json:
-        print_json([described_session(old) for old in found])
+        print_json(found)
         return
-    for row in map(described_session, found):
+    for row in found:
         say("  ".join(filter(None, (row["updated_at"], row["session"], row["name"]))))
     say(f"{counted(len(found), 'session')} would be erased.", err=True)

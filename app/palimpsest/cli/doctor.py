@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from palimpsest.cli.commands import learned_windows, line_of
+from palimpsest.cli.db_commands import learned_windows, line_of_window
 from palimpsest.cli.start_checks import start_problems
 from palimpsest.cli.terminal import MODELS_SHOWN, Finding
 from palimpsest.core.urls import without_password
@@ -164,7 +164,7 @@ async def _learned_windows(settings: Settings) -> list[Finding]:
     except PalimpsestError:
         # The finding on the database says so.
         return []
-    shown = [Finding("learned window", "ok", line_of(row)) for row in rows[:MODELS_SHOWN]]
+    shown = [Finding("learned window", "ok", line_of_window(row)) for row in rows[:MODELS_SHOWN]]
     if len(rows) > MODELS_SHOWN:
         shown.append(Finding("learned windows", "ok", f"all {len(rows)}: `palimpsest db windows`"))
     return shown

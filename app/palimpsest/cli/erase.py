@@ -1,48 +1,60 @@
-"""`palimpsest erase`: a running proxy erases a session, or everything of a key.
+"""`palimpsest erase`: a running proxy erases a session, or everything of a key or a namespace.
 
 It calls the proxy by HTTP and opens no database, so the key's access is the same as there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from palimpsest.cli.terminal import counted
-from palimpsest.upstream.own_api import OwnApi, fields_of, own_api, session_path
+import typer
 
-_EVERYTHING = "namespace?confirm=everything"
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What to erase: a session by its id or name, or everything (None). `block`: never store it again."""
-
-    session: str | None
-    block: bool
+from palimpsest.cli.command import HERE, AdminKey, Key, ProxyUrl, awaited, print_json, session_path
+from palimpsest.cli.operating import namespace_path
+from palimpsest.cli.terminal import counted, printable, say
+from palimpsest.errors import SettingsError
 
 
-async def erased(
-    url: str, key: str | None, order: Order, agrees: Callable[[str], bool]
-) -> Mapping[str, Any] | None:
-    """The proxy's receipt; None, and nothing erased, when `agrees` returns False for the question.
+def erase(
+    session: Annotated[str | None, typer.Option(help="Id or name of the session to erase.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Erase everything of the key.")] = False,
+    block: Annotated[bool, typer.Option(help="The session does not come back either.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    namespace: Annotated[
+        str | None, typer.Option(help="Erase everything of a namespace, as the operator.")
+    ] = None,
+    url: ProxyUrl = HERE,
+    key: Key = None,
+    admin_key: AdminKey = None,
+) -> None:
+    """Erase a session, or everything of a key, on a running proxy, and print the receipt as JSON."""
+    if bool(session) + everything + bool(namespace) != 1 or (block and not session):
+        raise SettingsError(
+            "command line: erase takes --session NAME, with --block or without, --all, or --namespace ID."
+        )
 
-    NotFound when the session does not exist; UpstreamError when the proxy cannot be reached or refuses.
-    """
-    async with own_api(url, key) as proxy:
-        if not agrees(await _question(proxy, order)):
-            return None
-        if order.session is None:
-            return fields_of(await proxy.delete(_EVERYTHING))
-        query = "?block=true" if order.block else ""
-        return fields_of(await proxy.delete(session_path(order.session) + query))
+    async def erased() -> None:
+        from palimpsest.upstream.own_api import own_api
 
+        async with own_api(url, admin_key if namespace else key) as api:
+            if session:
+                path = session_path(session)
+                found = await api.fields(path)
+                name = f" ({found['name']})" if found.get("name") else ""
+                what = f"session {found['id']}{name}: {counted(found['messages'], 'message')}"
+                path += "?block=true" if block else ""
+            elif namespace:
+                path = namespace_path(namespace)
+                sessions = (await api.fields(path))["sessions"]
+                what = f"everything of the namespace {namespace}: {counted(sessions, 'session')}"
+                path += "?confirm=everything"
+            else:
+                path = "namespace?confirm=everything"
+                sessions = (await api.fields("sessions?limit=1"))["total"]
+                what = f"everything of this key: {counted(sessions, 'session')}"
+            if not yes and not typer.confirm(printable(f"Erase {what}, for good?"), err=True):
+                say("Nothing was erased.", err=True)
+                raise typer.Exit(1)
+            print_json(await api.fields(path, "DELETE"))
 
-async def _question(proxy: OwnApi, order: Order) -> str:
-    if order.session is None:
-        sessions = (await proxy.fields("sessions?limit=1"))["total"]
-        return f"Erase everything of this key: {counted(sessions, 'session')}, for good?"
-    found = await proxy.fields(session_path(order.session))
-    name = f" ({found['name']})" if found.get("name") else ""
-    return f"Erase session {found['id']}{name}: {counted(found['messages'], 'message')}, for good?"
+    awaited(erased())

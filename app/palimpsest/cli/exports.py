@@ -5,19 +5,29 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlencode
 
-from palimpsest.cli.reading import Json
-from palimpsest.cli.running_proxy import Proxy
-from palimpsest.cli.terminal import counted, write
-from palimpsest.errors import NameTaken, PalimpsestError, SettingsError, UpstreamUnreachable
-from palimpsest.upstream.own_api import OwnApi, fields_of, own_api, session_path
+import typer
 
-Form: TypeAlias = Literal["json", "jsonl", "markdown", "html"]
+from palimpsest.cli.command import (
+    AsJson,
+    Json,
+    command,
+    print_result,
+    proxy_of_caller,
+    proxy_of_reader,
+    session_path,
+)
+from palimpsest.cli.terminal import counted, say, write
+from palimpsest.errors import NameTaken, PalimpsestError, SettingsError, UpstreamUnreachable
+
+if TYPE_CHECKING:
+    from palimpsest.upstream.own_api import OwnApi
+
 _ENDINGS = {"json": "json", "jsonl": "jsonl", "markdown": "md", "html": "html"}
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_CHARS = 60
@@ -26,47 +36,55 @@ _BRANCH_CHARS = 12
 _PAGE = 500
 
 
-class ExportOptions(NamedTuple):
-    """How sessions are exported; `hidden`: with messages that no client saw."""
-
-    form: Form = "json"
-    hidden: bool = False
-
-
-async def exported(proxy: Proxy, name: str, branch: str | None, options: ExportOptions) -> bytes:
-    """One session's document."""
-    async with own_api(*proxy) as api:
-        return await _document(api, name, branch, options)
-
-
-async def export_all(proxy: Proxy, folder: Path, options: ExportOptions) -> Sequence[Path]:
-    """Write every session of the key to files in `folder`, one for each branch; returns the files.
-
-    A file appears under its name when it is complete. SettingsError when the folder cannot be written.
-    """
-    written = []
-    with _writing(folder):
-        async with own_api(*proxy) as api:
-            async for session in _sessions(api):
-                _make(folder)
-                found = await api.fields(f"sessions/{session['id']}")
-                branches = [branch["branch"] for branch in found["branches"]] or [None]
-                for place, branch in enumerate(branches):
-                    apart = f"branch-{branch[:_BRANCH_CHARS]}" if place else ""
-                    named = file_name(session["name"] or "", session["id"], apart)
-                    path = folder / f"{named}.{_ENDINGS[options.form]}"
-                    _write(path, await _document(api, session["id"], branch, options))
-                    written.append(path)
-    return written
-
-
-def put(document: bytes, to: Path | None) -> None:
-    """Write the document to the file, or to standard output. SettingsError when that fails."""
+@command(proxy_of_reader)
+async def export(
+    api: OwnApi,
+    session: Annotated[str | None, typer.Argument(help="Id or name of the session.")] = None,
+    to: Annotated[Path | None, typer.Option(help="File to write; with --all a folder.")] = None,
+    form: Annotated[
+        Literal["json", "jsonl", "markdown", "html"],
+        typer.Option("--format", help="json can be imported; the others are for scripts and people."),
+    ] = "json",
+    everything: Annotated[bool, typer.Option("--all", help="Every session and branch of the key.")] = False,
+    branch: Annotated[str | None, typer.Option(help="Another branch than the newest.")] = None,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Messages that no client saw, too.")] = False,
+) -> None:
+    """Print a session whole, or write all sessions to a folder."""
+    if bool(session) is everything or (everything and (to is None or branch)):
+        raise SettingsError("command line: export takes a SESSION, or --all with --to FOLDER.")
+    asked = {"format": form, "hidden": str(hidden).lower()}
+    if session is None:
+        assert to is not None
+        with _writing(to):
+            say(f"{to}: {counted(await _export_all(api, to, asked), 'file')}.")
+        return
+    document = await _document(api, session, branch, asked)
     if to is None:
         write(document)
         return
     with _writing(to):
         _write(to, document)
+
+
+async def _export_all(api: OwnApi, folder: Path, asked: Mapping[str, str]) -> int:
+    """Write every session of the key to files in `folder`, one for each branch; returns how many.
+
+    A file appears under its name when it is complete.
+    """
+    written = 0
+    async for session in _sessions(api):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else waits
+        found = await api.fields(f"sessions/{session['id']}")
+        branches = [branch["branch"] for branch in found["branches"]] or [None]
+        for place, branch in enumerate(branches):
+            apart = f"branch-{branch[:_BRANCH_CHARS]}" if place else ""
+            # As far as any file system takes texts from outside.
+            parts = (session["name"] or "", session["id"], apart)
+            named = [_UNSAFE.sub("-", part).strip("-.")[:_NAME_CHARS] for part in parts]
+            path = folder / f"{'.'.join(filter(None, named)) or 'unnamed'}.{_ENDINGS[asked['format']]}"
+            _write(path, await _document(api, session["id"], branch, asked))
+            written += 1
+    return written
 
 
 @contextmanager
@@ -89,21 +107,9 @@ async def _sessions(api: OwnApi) -> AsyncIterator[Json]:
         asked["after"] = page["next"]
 
 
-async def _document(api: OwnApi, name: str, branch: str | None, options: ExportOptions) -> bytes:
-    asked = {"format": options.form, "hidden": str(options.hidden).lower()} | (
-        {"branch": branch} if branch else {}
-    )
-    return await api.content(f"{session_path(name)}/export?{urlencode(asked)}")
-
-
-def file_name(*parts: str) -> str:
-    """A name of one file made of texts from outside, as far as any file system takes them, dots between."""
-    named = [_UNSAFE.sub("-", part).strip("-.")[:_NAME_CHARS] for part in parts]
-    return ".".join(filter(None, named)) or "unnamed"
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+async def _document(api: OwnApi, name: str, branch: str | None, asked: Mapping[str, str]) -> bytes:
+    query = urlencode({**asked, "branch": branch} if branch else asked)
+    return await api.content(f"{session_path(name)}/export?{query}")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -120,7 +126,22 @@ def _write(path: Path, content: bytes) -> None:
         made.replace(file)
 
 
-def documents(paths: Sequence[Path]) -> list[Path]:
+@command(proxy_of_caller)
+async def import_(
+    api: OwnApi,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, or folders of them.")],
+    as_json: AsJson = False,
+) -> None:
+    """Import sessions that `export` wrote. A name that is there already is left alone.
+
+    One without a name is made anew each time. Exits with 1 when a file was refused; the others are imported.
+    """
+    told = [{"file": str(path), **await _imported(api, path)} for path in _documents(files)]
+    print_result(told, _lines_of_import, as_json)
+    raise typer.Exit(any(one["problem"] for one in told))
+
+
+def _documents(paths: Sequence[Path]) -> list[Path]:
     """The files, and those ending in .json of the folders. SettingsError for what is not there."""
     found: list[Path] = []
     for path in paths:
@@ -136,17 +157,12 @@ def documents(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-async def imported(proxy: Proxy, paths: Sequence[Path]) -> list[Json]:
-    """Import the files one after the other; one that is refused does not stop the others."""
-    async with own_api(*proxy) as api:
-        return [{"file": str(path), **await _imported(api, path)} for path in paths]
-
-
 async def _imported(api: OwnApi, path: Path) -> Json:
     """The session that was made. `problem`: why there is none; `is_there`: its name was there before."""
     nothing = {"session": None, "messages": 0, "is_there": False, "problem": None}
     try:
-        made = fields_of(await api.post_document("sessions/import", _read(path)))
+        document = path.read_bytes()  # noqa: ASYNC240 - nothing else waits
+        made = await api.fields("sessions/import", "POST", document)
         return nothing | {"session": made["session"], "messages": made["messages"]}
     except NameTaken:
         return nothing | {"is_there": True}
@@ -158,11 +174,7 @@ async def _imported(api: OwnApi, path: Path) -> Json:
         return nothing | {"problem": refused.message}
 
 
-def _read(path: Path) -> bytes:
-    return path.read_bytes()
-
-
-def lines_of_import(told: Sequence[Json]) -> Iterator[str]:
+def _lines_of_import(told: Sequence[Json]) -> Iterator[str]:
     """A line for each file."""
     for one in told:
         if one["session"]:

@@ -20,22 +20,28 @@ import typer
 from typer.core import TyperGroup
 from typer.models import CommandInfo
 
-from palimpsest.cli.config_commands import (
+from palimpsest.cli.command import (
+    HERE,
+    AsJson,
     Config,
     Database,
-    Host,
-    Port,
+    Key,
+    ProxyUrl,
     UpstreamUrl,
-    WindowTokens,
-    Workers,
-    serve_options,
+    awaited,
+    print_json,
     settings_from,
 )
+from palimpsest.cli.config_commands import Host, Port, WindowTokens, Workers, serve_options
 from palimpsest.cli.config_commands import config as config_commands
+from palimpsest.cli.connecting import connect, run
 from palimpsest.cli.db_commands import db
-from palimpsest.cli.key_commands import keys
-from palimpsest.cli.proxy_commands import AsJson, add_to, awaited, print_json
-from palimpsest.cli.running_proxy import HERE, AdminKey, Key, ProxyUrl
+from palimpsest.cli.erase import erase
+from palimpsest.cli.exports import export, import_
+from palimpsest.cli.keys import keys
+from palimpsest.cli.operating import namespaces
+from palimpsest.cli.reading import compact, pins, search, sessions, show, tail, undo, view
+from palimpsest.cli.report import report
 from palimpsest.cli.terminal import Finding, printable, say
 from palimpsest.errors import (
     AdminDisabled,
@@ -93,7 +99,14 @@ app = typer.Typer(
 app.add_typer(keys, name="keys")
 app.add_typer(config_commands, name="config")
 app.add_typer(db, name="db")
-add_to(app)
+for of_a_running_proxy in (
+    *(sessions, show, view, search, tail, report, export),
+    *(pins, compact, undo, erase, connect, namespaces),
+):
+    app.command()(of_a_running_proxy)
+app.command("import")(import_)
+# What follows the program is the program's own.
+app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(run)
 
 
 def _say_version(asked: bool) -> None:
@@ -178,43 +191,6 @@ def mcp(
     if sys.stdin is None or sys.stdout is None:
         raise SettingsError("command line: mcp needs standard input and output, and one of them is closed.")
     awaited(serve_stdio(url, key))
-
-
-@app.command()
-def erase(
-    session: Annotated[str | None, typer.Option(help="Id or name of the session to erase.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Erase everything of the key.")] = False,
-    block: Annotated[bool, typer.Option(help="The session does not come back either.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    namespace: Annotated[
-        str | None, typer.Option(help="Erase everything of a namespace, as the operator.")
-    ] = None,
-    url: ProxyUrl = HERE,
-    key: Key = None,
-    admin_key: AdminKey = None,
-) -> None:
-    """Erase a session, or everything of a key, on a running proxy, and print the receipt as JSON."""
-    from palimpsest.cli import operating
-    from palimpsest.cli.erase import Order, erased
-
-    if bool(session) + everything + bool(namespace) != 1 or (block and not session):
-        raise SettingsError(
-            "command line: erase takes --session NAME, with --block or without, --all, or --namespace ID."
-        )
-
-    def agrees(question: str) -> bool:
-        return yes or typer.confirm(printable(question), err=True)
-
-    erasing = (
-        operating.erased(url, admin_key, namespace, agrees)
-        if namespace
-        else erased(url, key, Order(session, block), agrees)
-    )
-    receipt = awaited(erasing)
-    if receipt is None:
-        say("Nothing was erased.", err=True)
-        raise typer.Exit(1)
-    print_json(receipt)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

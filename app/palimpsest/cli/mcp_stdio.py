@@ -51,7 +51,7 @@ async def _call(proxy: OwnApi, name: str, arguments: Mapping[str, Any]) -> tuple
         return error_result("unknown_tool", said), True
     taken = {field: value for field, value in arguments.items() if field in _TAKEN[name]}
     try:
-        reply = await proxy.post(path, {**taken, "via": "mcp"})
+        reply = await proxy.answer(path, "POST", {**taken, "via": "mcp"})
     except UpstreamError as error:
         return error_result(error.code, error.message), True
     return reply.content.decode("utf-8", "replace"), reply.status_code != _OK

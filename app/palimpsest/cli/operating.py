@@ -1,49 +1,28 @@
-"""The operator's endpoints in a terminal: who uses a running proxy, erasing a namespace."""
+"""`palimpsest namespaces`: the operator's endpoints in a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlencode
 
-from palimpsest.cli.terminal import ago, counted, money, size, table
-from palimpsest.upstream.own_api import fields_of, own_api
+import typer
 
-Json = Mapping[str, Any]
+from palimpsest.cli.command import Json, command, proxy_of_operator
+from palimpsest.cli.terminal import ago, counted, money, size, table
+
+if TYPE_CHECKING:
+    from palimpsest.upstream.own_api import OwnApi
+
 # The most that the endpoint gives at once.
 _PAGE = 200
 
 
-async def listed(url: str, admin_key: str | None, limit: int) -> Json:
-    """The namespaces in the order of their ids, at most `limit`."""
-    found: list[Json] = []
-    after: str | None = ""
-    async with own_api(url, admin_key) as api:
-        while after is not None and len(found) < limit:
-            asked = urlencode({"limit": min(_PAGE, limit - len(found)), "after": after})
-            page = await api.fields(f"admin/namespaces?{asked}")
-            found, after = found + page["namespaces"], page["next"]
-    return {"namespaces": found, "next": after}
-
-
-async def one(url: str, admin_key: str | None, ident: str) -> Json:
-    """The namespace, with its newest failures. NotFound when there is none of this id."""
-    async with own_api(url, admin_key) as api:
-        return await api.fields(_path(ident))
-
-
-async def erased(url: str, admin_key: str | None, ident: str, agrees: Callable[[str], bool]) -> Json | None:
-    """The receipt of an erase; None, and nothing erased, when `agrees` returns False for the question."""
-    async with own_api(url, admin_key) as api:
-        there = await api.fields(_path(ident))
-        sessions = counted(there["sessions"], "session")
-        if not agrees(f"Erase everything of the namespace {ident}: {sessions}, for good?"):
-            return None
-        return fields_of(await api.delete(f"{_path(ident)}?confirm=everything"))
-
-
-def lines_of_list(told: Json) -> Iterator[str]:
-    """A table."""
+def lines_of_namespaces(told: Json) -> Iterator[str]:
+    """A table; of a single namespace, its keys and failures."""
+    if "namespaces" not in told:
+        yield from _lines_of_one(told)
+        return
     if not told["namespaces"]:
         yield "Nobody has used the proxy yet."
         return
@@ -73,8 +52,7 @@ def lines_of_list(told: Json) -> Iterator[str]:
         yield "There are more: --limit shows up to 500."
 
 
-def lines_of_one(told: Json) -> Iterator[str]:
-    """The namespace, its keys, and its failures."""
+def _lines_of_one(told: Json) -> Iterator[str]:
     recent, today = told["last_24_hours"], told["today"]
     proven = "proven" if told["proven"] else "never accepted by the upstream"
     yield f"{told['id']}, since {told['created_at'][:10]}, {proven}"
@@ -95,5 +73,24 @@ def lines_of_one(told: Json) -> Iterator[str]:
         yield from table(rows)
 
 
-def _path(ident: str) -> str:
+def namespace_path(ident: str) -> str:
+    """The path of the namespace, below /api."""
     return f"admin/namespaces/{quote(ident, safe='')}"
+
+
+@command(proxy_of_operator, lines_of_namespaces)
+async def namespaces(
+    api: OwnApi,
+    ident: Annotated[str | None, typer.Argument(metavar="ID", help="One of them, with its failures.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 100,
+) -> Json:
+    """List who uses the proxy: what each stores, turns, failures, tokens and cost; for its operator."""
+    if ident is not None:
+        return await api.fields(namespace_path(ident))
+    found: list[Json] = []
+    after: str | None = ""
+    while after is not None and len(found) < limit:
+        asked = urlencode({"limit": min(_PAGE, limit - len(found)), "after": after})
+        page = await api.fields(f"admin/namespaces?{asked}")
+        found, after = found + page["namespaces"], page["next"]
+    return {"namespaces": found, "next": after}

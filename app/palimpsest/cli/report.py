@@ -6,12 +6,15 @@ It calls the proxy by HTTP and opens no database, so the key's access is the sam
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from palimpsest.cli.reading import Json
-from palimpsest.cli.running_proxy import Proxy
+import typer
+
+from palimpsest.cli.command import Json, command, proxy_of_reader, session_path
 from palimpsest.cli.terminal import counted, money, table
-from palimpsest.upstream.own_api import own_api, session_path
+
+if TYPE_CHECKING:
+    from palimpsest.upstream.own_api import OwnApi
 
 _HEAD = ("TURNS", "SAID", "SENT", "CACHED", "ANSWERED", "COST", "SAVED", "COMPACTED", "FAILED")
 _BY = {"model": "with a model's summary", "deterministic": "with one by code", "none": "without a summary"}
@@ -19,31 +22,7 @@ _BY = {"model": "with a model's summary", "deterministic": "with one by code", "
 _MOST_SESSIONS = 50
 
 
-async def report(proxy: Proxy, session: str | None, days: int) -> dict[str, Any]:
-    """The overview (None for one session alone), and each compacted session.
-
-    NotFound when the session does not exist; UpstreamError when the proxy cannot be reached or refuses.
-    """
-    async with own_api(*proxy) as api:
-        if session is not None:
-            rows = [await api.fields(session_path(session))]
-            overview = None
-        else:
-            overview = await api.fields(f"overview?days={days}")
-            listed = (await api.fields(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
-            rows = [row for row in listed if row["compactions"]]
-        told = [
-            {
-                "name": row["name"],
-                "model": row["model"],
-                **await api.fields(f"sessions/{row['id']}/report"),
-            }
-            for row in rows
-        ]
-    return {"overview": overview, "sessions": told}
-
-
-def lines_of(told: Json) -> Iterator[str]:
+def lines_of_report(told: Json) -> Iterator[str]:
     """The report for people."""
     if told["overview"] is not None:
         yield from _overview(told["overview"])
@@ -133,3 +112,24 @@ def _followed(one: Json) -> str:
 def _finding(one: Json) -> str:
     kind = one["kind"].replace("_", " ")
     return f"  {kind}: {one['times']} times, {one['tokens']:,} tokens: {', '.join(one['names'])}"
+
+
+@command(proxy_of_reader, lines_of_report)
+async def report(
+    api: OwnApi,
+    session: Annotated[str | None, typer.Option(help="Id or name of one session; default: all.")] = None,
+    days: Annotated[int, typer.Option(min=0, max=90, help="Days that are summed up; 0: all there were.")] = 7,
+) -> Json:
+    """Sum up the last days: what was used by model and day, failures, and what followed compactions."""
+    if session is not None:
+        overview = None
+        rows = [await api.fields(session_path(session))]
+    else:
+        overview = await api.fields(f"overview?days={days}")
+        listed = (await api.fields(f"sessions?limit={_MOST_SESSIONS}"))["sessions"]
+        rows = [row for row in listed if row["compactions"]]
+    told = [
+        {"name": row["name"], "model": row["model"], **await api.fields(f"sessions/{row['id']}/report")}
+        for row in rows
+    ]
+    return {"overview": overview, "sessions": told}

@@ -85,6 +85,11 @@ def ago(at: str) -> str:
     return next((f"{seconds // unit:.0f}{word}" for unit, word in _PERIODS if seconds >= unit), "now")
 
 
+def utc(seconds: float | None) -> str | None:
+    """A time as ISO 8601."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
 def counted(number: int, noun: str) -> str:
     """The number before the noun, which takes an s unless it is one."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -107,13 +112,6 @@ def outcome_of(turn: Mapping[str, Any]) -> str:
     if turn["state"] in ("done", "open"):
         return str(turn["state"])
     return " ".join(str(part) for part in (turn["code"] or turn["state"], turn["status"]) if part)
-
-
-def lines_of_message(message: Mapping[str, Any], kind: str, tokens: int) -> Iterator[str]:
-    """A chat message of a prompt, below an empty line."""
-    yield ""
-    yield f"--- {message.get('role', 'item')}, {kind}, {tokens:,} tokens"
-    yield text_of(message)
 
 
 def text_of(message: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -27,7 +27,6 @@ from palimpsest.errors import (
 
 # A search waits up to ten seconds for the index before it reads.
 _SECONDS = 30.0
-_UNKNOWN = 404
 # In every answer of ours; `palimpsest.api.replies` sets it.
 _MARK = "x-palimpsest-api"
 # Answers that another key would not have got.
@@ -39,44 +38,51 @@ _LONG_SECONDS = 150.0
 class OwnApi:
     """A proxy's endpoints; made by `own_api`."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, url: str, key: str | None, http: httpx.AsyncClient) -> None:
+        self.url = url
+        self.key = key
         self._http = http
         self._is_known = False
 
-    async def post(self, path: str, order: Mapping[str, Any]) -> httpx.Response:
-        """The answer of `POST /api/{path}`, whatever its status. Raises UpstreamError without one."""
-        return await self._answer("POST", path, content=encoded(order))
+    async def answer(
+        self, path: str, method: str = "GET", order: Mapping[str, Any] | bytes | None = None
+    ) -> httpx.Response:
+        """The answer of `/api/{path}`, whatever its status. Raises UpstreamError without one.
 
-    async def post_document(self, path: str, document: bytes) -> httpx.Response:
-        """As `post`, with a body as it is; may take minutes."""
-        return await self._answer("POST", path, content=document, timeout=_LONG_SECONDS)
-
-    async def get(self, path: str) -> httpx.Response:
-        """As `post`, with GET."""
-        return await self._answer("GET", path)
-
-    async def fields(self, path: str) -> dict[str, Any]:
-        """The object that GET answers. Raises as `get` and `fields_of`."""
-        return fields_of(await self.get(path))
-
-    async def content(self, path: str) -> bytes:
-        """The body that GET answers. Raises as `get` and `content_of`."""
-        return content_of(await self.get(path))
-
-    async def delete(self, path: str) -> httpx.Response:
-        """As `post`, with DELETE; may take minutes."""
-        return await self._answer("DELETE", path, timeout=_LONG_SECONDS)
-
-    async def _answer(self, method: str, path: str, **how: Any) -> httpx.Response:
+        An order is sent as JSON, bytes as they are. These, and deletions, may take minutes.
+        """
         if method != "GET" and not self._is_known:
             # Before anything is changed.
-            await self._asked("GET", "/healthz")
-        return await self._asked(method, f"/api/{path}", **how)
+            await self._asked("GET", "/healthz", None, _SECONDS)
+        is_long = method == "DELETE" or isinstance(order, bytes)
+        document = encoded(order) if isinstance(order, Mapping) else order
+        return await self._asked(method, f"/api/{path}", document, _LONG_SECONDS if is_long else _SECONDS)
 
-    async def _asked(self, method: str, path: str, **how: Any) -> httpx.Response:
+    async def content(self, path: str, method: str = "GET") -> bytes:
+        """The body that the proxy answers. Raises as `fields`."""
+        reply = await self.answer(path, method)
+        if not reply.is_success:
+            raise _refusal(reply)
+        return reply.content
+
+    async def fields(
+        self, path: str, method: str = "GET", order: Mapping[str, Any] | bytes | None = None
+    ) -> dict[str, Any]:
+        """The object that the proxy answers.
+
+        NotFound for a 404 of its own, NameTaken, Unauthorized, WrongAdminKey, AdminDisabled; else
+        UpstreamError.
+        """
+        reply = await self.answer(path, method, order)
+        fields = _fields(reply)
+        if not reply.is_success or fields is None:
+            raise _refusal(reply)
+        return fields
+
+    async def _asked(self, method: str, path: str, document: bytes | None, seconds: float) -> httpx.Response:
         address = without_password(str(self._http.base_url)).rstrip("/")
         try:
-            reply = await self._http.request(method, path, **how)
+            reply = await self._http.request(method, path, content=document, timeout=seconds)
         except httpx.InvalidURL:
             raise SettingsError("command line: a name, or what is looked for, is too long.") from None
         except httpx.TimeoutException:
@@ -92,24 +98,6 @@ class OwnApi:
         return reply
 
 
-def fields_of(reply: httpx.Response) -> dict[str, Any]:
-    """The object that the proxy answered.
-
-    NotFound for a 404 of its own, NameTaken, Unauthorized, WrongAdminKey, AdminDisabled; else UpstreamError.
-    """
-    fields = _fields(reply)
-    if not reply.is_success or fields is None:
-        raise _refusal(reply, fields)
-    return fields
-
-
-def content_of(reply: httpx.Response) -> bytes:
-    """The body that the proxy answered. Raises as `fields_of`."""
-    if not reply.is_success:
-        raise _refusal(reply, _fields(reply))
-    return reply.content
-
-
 def _fields(reply: httpx.Response) -> dict[str, Any] | None:
     try:
         fields = decoded(reply.content)
@@ -118,22 +106,17 @@ def _fields(reply: httpx.Response) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def _refusal(reply: httpx.Response, fields: Mapping[str, Any] | None) -> PalimpsestError:
-    error = fields.get("error") if fields else None
+def _refusal(reply: httpx.Response) -> PalimpsestError:
+    error = (_fields(reply) or {}).get("error")
     error = error if isinstance(error, dict) else {}
     said = error.get("message") if isinstance(error.get("message"), str) else None
-    if reply.status_code == _UNKNOWN and said:
+    if reply.status_code == httpx.codes.NOT_FOUND and said:
         return NotFound(said)
     if error.get("code") == NameTaken.code and said:
         return NameTaken(said)
     where = f"{error['param']}: " if error.get("param") else ""
     kind = next((each for each in _KEYS if each.code == error.get("code")), UpstreamError)
     return kind(f"The proxy answered {reply.status_code}: {where}{said or 'nothing that can be read'}")
-
-
-def session_path(name: str) -> str:
-    """The path of the session of this id or name."""
-    return f"sessions/{quote(name, safe='')}"
 
 
 def _checked(url: str) -> str:
@@ -166,5 +149,5 @@ async def own_api(url: str, key: str | None, namespace: str | None = None) -> As
             raise SettingsError("command line: the key, or the namespace, has characters that none has.")
     # A plain address needs no certificates, which take 50 ms to load.
     verify = base.startswith("https:")
-    async with httpx.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS, verify=verify) as http:
-        yield OwnApi(http)
+    async with httpx.AsyncClient(base_url=base, headers=headers, verify=verify) as http:
+        yield OwnApi(url, key, http)
