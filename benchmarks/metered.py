@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from palimpsest.cli.http_server import NotifyingServer
 from palimpsest.cli.main import main
+from uvicorn import Server
 
 _TICK_SECONDS = 0.001
 
@@ -54,15 +54,15 @@ class Meter:
         part.replace(path)
 
 
-async def _startup(self: NotifyingServer, sockets: list[socket.socket] | None = None) -> None:
+async def _startup(self: Server, sockets: list[socket.socket] | None = None) -> None:
     """As the program starts; the meter runs as long as the loop does."""
     self.meter = asyncio.create_task(Meter().watch())  # type: ignore[attr-defined]
     await _STARTUP(self, sockets)
 
 
-_STARTUP = NotifyingServer.startup
+_STARTUP = Server.startup
 
 if __name__ == "__main__":
-    NotifyingServer.startup = _startup  # type: ignore[method-assign]
+    Server.startup = _startup  # type: ignore[method-assign]
     sys.argv[0] = "palimpsest"
     main()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from palimpsest.cli.http_server import address_of, bound_socket, http_server
+from palimpsest.cli.http_server import PlainServer, address_of, bound_socket
 from palimpsest.main.application import create_app
 from palimpsest.settings.load import load_settings
 from palimpsest.settings.settings import Settings
@@ -230,7 +230,7 @@ async def deployed(settings: Settings) -> AsyncIterator[str]:
     """The proxy's address while it runs, on the server that `palimpsest serve` configures."""
     await migrated(settings.database.url.get_secret_value())
     with bound_socket("127.0.0.1", 0) as listening:
-        config = http_server(create_app(settings, shared_tokenizer()), settings.server).config
+        config = PlainServer(create_app(settings, shared_tokenizer()), settings.server).config
         async with listening_on(listening, config):
             yield address_of(listening)
 

@@ -27,7 +27,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -224,46 +224,31 @@ def address_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class Notices(Protocol):
-    """Callbacks at start and stop. `by` is the signal that stops the server, None without one."""
+class PlainServer(uvicorn.Server):
+    """A server of `PlainHttp`, not yet started; pass the socket to its `run`."""
 
-    def started(self) -> None:
-        """The server answers."""
-
-    def stopping(self, by: str | None) -> None:
-        """The server accepts no more requests and begins to wait for open ones."""
-
-    def stopped(self, by: str | None) -> None:
-        """All requests are answered or cut, and the application is closed."""
-
-
-class NoNotices:
-    """Ignores all callbacks."""
-
-    def started(self) -> None:
-        """Ignored."""
-
-    def stopping(self, by: str | None) -> None:
-        """Ignored."""
-
-    def stopped(self, by: str | None) -> None:
-        """Ignored."""
-
-
-class NotifyingServer(uvicorn.Server):
-    """Calls `notices` once it answers, when it begins to stop, and when it has stopped."""
-
-    def __init__(self, config: uvicorn.Config, notices: Notices, idle: IdleConnections) -> None:
-        super().__init__(config)
-        self._notices = notices
-        self._idle = idle
-        self._stopped_by: str | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it."""
-        await super().startup(sockets)
-        if self.started:
-            self._notices.started()
+    def __init__(self, application: Any, settings: Server) -> None:
+        self._idle = IdleConnections()
+        # The first signal that stopped it, None without one.
+        self.stopped_by: str | None = None
+        super().__init__(
+            uvicorn.Config(
+                application,
+                http=partial(PlainHttp, idle=self._idle),  # type: ignore[arg-type]
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                # uvicorn would add both to the upstream's headers, which the client must see unchanged.
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                backlog=_BACKLOG,
+                timeout_keep_alive=settings.keep_alive_seconds,
+                # Open answers are finished and stored; a client that never reads must not block a restart.
+                timeout_graceful_shutdown=settings.shutdown_seconds,
+            )
+        )
 
     async def on_tick(self, counter: int) -> bool:
         """As uvicorn does it; closes connections that send no request."""
@@ -273,39 +258,8 @@ class NotifyingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """As uvicorn does it."""
-        self._stopped_by = self._stopped_by or signal.Signals(sig).name
+        self.stopped_by = self.stopped_by or signal.Signals(sig).name
         super().handle_exit(sig, frame)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it; afterwards uvicorn raises the signal again, which ends the process."""
-        self._notices.stopping(self._stopped_by)
-        await super().shutdown(sockets)
-        self._notices.stopped(self._stopped_by)
-
-
-def http_server(application: Any, settings: Server, notices: Notices | None = None) -> uvicorn.Server:
-    """A server, not yet started; pass the socket to its `run`."""
-    idle = IdleConnections()
-    return NotifyingServer(
-        uvicorn.Config(
-            application,
-            http=partial(PlainHttp, idle=idle),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            # uvicorn would add both to the upstream's headers, which the client must see unchanged.
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            backlog=_BACKLOG,
-            timeout_keep_alive=settings.keep_alive_seconds,
-            # Open answers are finished and stored; a client that never reads must not block a restart.
-            timeout_graceful_shutdown=settings.shutdown_seconds,
-        ),
-        notices or NoNotices(),
-        idle,
-    )
 
 
 def serve_demo(options: Mapping[str, str | int | None], config: Path | None) -> None:
@@ -318,14 +272,14 @@ def serve_demo(options: Mapping[str, str | int | None], config: Path | None) -> 
     listens = bound_socket(settings.server.host, settings.server.port)
     with listens as listening, suppress(KeyboardInterrupt):
         say(f"The demo model answers at {address_of(listening)}/v1, window {window_tokens:,} tokens.")
-        http_server(create_demo(window_tokens), Server(shutdown_seconds=1)).run([listening])
+        PlainServer(create_demo(window_tokens), Server(shutdown_seconds=1)).run([listening])
 
 
 @contextmanager
 def running_demo(window_tokens: int) -> Iterator[str]:
     """Run the demo upstream on a free port of this machine; yields its base URL."""
     listening = bound_socket(_DEMO_HOST, 0)
-    server = http_server(create_demo(window_tokens), Server(shutdown_seconds=1))
+    server = PlainServer(create_demo(window_tokens), Server(shutdown_seconds=1))
     thread = threading.Thread(target=server.run, args=([listening],), name="demo", daemon=True)
     thread.start()
     try:

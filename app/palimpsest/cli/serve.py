@@ -11,25 +11,31 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
 import structlog
 
-from palimpsest.cli.http_server import address_of, bound_socket, http_server, raise_file_limit, running_demo
+from palimpsest.cli.http_server import (
+    PlainServer,
+    address_of,
+    bound_socket,
+    raise_file_limit,
+    running_demo,
+)
 from palimpsest.cli.logs import configure_logs
 from palimpsest.cli.schema import ready
-from palimpsest.cli.start_checks import check_start
+from palimpsest.cli.start_checks import start_problems
 from palimpsest.cli.terminal import say
 from palimpsest.cli.workers import FAILED_START, Workers
 from palimpsest.core.urls import without_query
 from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
-from palimpsest.errors import PalimpsestError
+from palimpsest.errors import PalimpsestError, SettingsError
 from palimpsest.main.application import Application, create_app
 from palimpsest.proxy.pepper import load_pepper
-from palimpsest.proxy.telemetry.siblings import Inboxes, Siblings
+from palimpsest.proxy.telemetry.siblings import Inboxes
+from palimpsest.settings.serving import Server
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.migrate import schema_of_this_version
@@ -51,7 +57,9 @@ _COLLECT_AFTER = (20_000, 10, 10)
 
 def serve(settings: Settings) -> None:
     """Serve until a stop signal. Raises SettingsError, SchemaMismatch or StoreUnavailable."""
-    check_start(settings)
+    # A server of several workers checks in their parent: what is refused would fail each replacement of one.
+    if problems := [*start_problems(settings)]:
+        raise SettingsError("\n".join(problems))
     configure_logs(settings.logging)
     raise_file_limit()
     with suppress(OSError, AttributeError):
@@ -60,7 +68,7 @@ def serve(settings: Settings) -> None:
     # Closing the terminal does not end it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    database = settings.database
+    database, count = settings.database, settings.server.workers
     with ExitStack() as stack:
         is_demo = settings.upstream.base_url is None
         if is_demo:
@@ -69,85 +77,76 @@ def serve(settings: Settings) -> None:
         listening = stack.enter_context(bound_socket(settings.server.host, settings.server.port))
         # Behind the socket: a start that is refused for its address makes no database.
         asyncio.run(ready(database.url.get_secret_value()))
-        proxy = _Proxy(settings, is_demo, listening, Tokenizer())
-        text = welcome(address_of(listening), settings, is_demo=is_demo)
-        if settings.server.workers == 1:
-            proxy.serve(partial(say, text), _raised, None)
-            return
-        # Once: the workers share what is loaded, and must not make the pepper at the same time.
-        proxy.tokenizer.load()
-        load_pepper(database.pepper_file, asyncio.run(bound_pepper(database.url.get_secret_value())))
-        gc.freeze()
-        count, greet = settings.server.workers, partial(say, text)
-        inboxes = Inboxes(count)
+        tokenizer, address = Tokenizer(), address_of(listening)
+        inboxes = Inboxes(count) if count > 1 else None
 
         def work(started: Callable[[], None], refused: Callable[[PalimpsestError], None], place: int) -> None:
-            proxy.serve(started, refused, inboxes.at(place))
+            """Serve in this process; see `workers.Work`. SystemExit when the application does not start."""
+            application = create_app(settings, tokenizer)
+            application.siblings = inboxes.at(place) if inboxes else None
+            application.warms = True
+            line = start_line(settings, address, is_demo=is_demo)
+            server = _ProxyServer(application, settings.server, line, started)
+            # uvicorn raises KeyboardInterrupt after an orderly stop, and SystemExit when the application did
+            # not start; the reason is told below.
+            with suppress(KeyboardInterrupt, SystemExit):
+                server.run([listening])
+            if application.refusal is not None:
+                refused(application.refusal)
+            if not server.started:
+                sys.exit(FAILED_START)
 
+        greet = partial(say, welcome(address, settings, is_demo=is_demo))
+        if count == 1:
+            work(greet, _raised, 0)
+            return
+        # Once: the workers share what is loaded, and must not make the pepper at the same time.
+        tokenizer.load()
+        load_pepper(database.pepper_file, asyncio.run(bound_pepper(database.url.get_secret_value())))
+        gc.freeze()
         Workers(count, work, started=greet).run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Proxy:
-    """What a process that answers works with."""
-
-    settings: Settings
-    is_demo: bool
-    listening: socket.socket
-    tokenizer: Tokenizer
-
-    def serve(
-        self,
-        started: Callable[[], None],
-        refused: Callable[[PalimpsestError], None],
-        siblings: Siblings | None,
-    ) -> None:
-        """Serve until a stop signal; see `workers.Work`. SystemExit when the application does not start."""
-        application = create_app(self.settings, self.tokenizer)
-        application.siblings = siblings
-        application.warms = True
-        line = start_line(self.settings, address_of(self.listening), is_demo=self.is_demo)
-        notices = OperatorNotices(application, line, started)
-        server = http_server(application, self.settings.server, notices)
-        # uvicorn raises KeyboardInterrupt after an orderly stop, and SystemExit when the application did not
-        # start; the reason is told below.
-        with suppress(KeyboardInterrupt, SystemExit):
-            server.run([self.listening])
-        if application.refusal is not None:
-            refused(application.refusal)
-        if not server.started:
-            sys.exit(FAILED_START)
 
 
 def _raised(refusal: PalimpsestError) -> None:
     raise refusal
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorNotices:
-    """Reports start and stop of one process in the log; `answers` is called when it answers."""
+class _ProxyServer(PlainServer):
+    """Logs start and stop of one process; `answers` is called when it answers."""
 
-    application: Application
-    start_line: Mapping[str, object]
-    answers: Callable[[], None]
+    def __init__(
+        self,
+        application: Application,
+        settings: Server,
+        start_line: Mapping[str, object],
+        answers: Callable[[], None],
+    ) -> None:
+        super().__init__(application, settings)
+        self._application = application
+        self._start_line = start_line
+        self._answers = answers
 
-    def started(self) -> None:
-        """Called once the server answers, not before: a start may still fail after the socket is bound."""
-        freeze_garbage_collector()
-        _log.info("started", pid=os.getpid(), **self.start_line)
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it. A start may still fail after the socket is bound."""
+        await super().startup(sockets)
+        if not self.started:
+            return
+        # Everything loaded by now is excluded from garbage collection. A collection before that took a tenth
+        # of a start (0.16 s) and freed no page of memory (2026-11).
+        gc.freeze()
+        gc.set_threshold(*_COLLECT_AFTER)
+        gc.enable()
+        _log.info("started", pid=os.getpid(), **self._start_line)
         # Last: who reads what is told now may look into the log.
-        self.answers()
+        self._answers()
 
-    def stopping(self, by: str | None) -> None:
-        """End event streams, and log the number of open requests."""
-        self.application.begin_stop()
-        requests = self.application.requests
-        _log.info("stopping", reason=by, answering=requests.open if requests else 0)
-
-    def stopped(self, by: str | None) -> None:
-        """Log how many answers were cut."""
-        requests = self.application.requests
-        _log.info("stopped", reason=by, cut=requests.cut if requests else 0)
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it; event streams end. Afterwards uvicorn raises the signal again."""
+        self._application.begin_stop()
+        requests = self._application.requests
+        _log.info("stopping", reason=self.stopped_by, answering=requests.open if requests else 0)
+        await super().shutdown(sockets)
+        _log.info("stopped", reason=self.stopped_by, cut=requests.cut if requests else 0)
 
 
 def start_line(settings: Settings, address: str, *, is_demo: bool) -> dict[str, object]:
@@ -162,16 +161,6 @@ def start_line(settings: Settings, address: str, *, is_demo: bool) -> dict[str, 
         "schema": schema_of_this_version(),
         "upstreams": [first, *(without_query(route.base_url) for route in settings.routes)],
     }
-
-
-def freeze_garbage_collector() -> None:
-    """Exclude everything loaded by now from garbage collection, and enable the collector.
-
-    A collection before that took a tenth of a start (0.16 s) and freed no page of memory (2026-11).
-    """
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
-    gc.enable()
 
 
 # Printed before commands that need one.

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
@@ -160,48 +160,39 @@ class Workers:
             if worker.has_ended:
                 continue
             if not worker.has_started and worker.reports.poll():
-                self._take(worker)
+                with suppress(EOFError):
+                    refusal = worker.reports.recv()
+                    worker.has_started = refusal is None
+                    if refusal is not None and not self._is_up:
+                        raise refusal
+                    if refusal is not None:
+                        _log.error("worker_refused", pid=worker.process.pid, reason=str(refusal))
             if not worker.process.is_alive():
-                self._note_end(worker)
+                worker.reports.close()
+                _log.error("worker_ended", pid=worker.process.pid, exit_code=worker.process.exitcode)
+                # During the first start it ends the others too.
+                if not self._is_up:
+                    sys.exit(FAILED_START)
         if not self._is_up and all(worker.has_started for worker in self._workers.values()):
             self._is_up = True
             self._started()
-
-    def _take(self, worker: _Worker) -> None:
-        try:
-            refusal = worker.reports.recv()
-        except EOFError:
-            return
-        if refusal is None:
-            worker.has_started = True
-        elif not self._is_up:
-            raise refusal
-        else:
-            _log.error("worker_refused", pid=worker.process.pid, reason=str(refusal))
-
-    def _note_end(self, worker: _Worker) -> None:
-        """Log the end; during the first start it ends the others too."""
-        worker.reports.close()
-        _log.error("worker_ended", pid=worker.process.pid, exit_code=worker.process.exitcode)
-        if not self._is_up:
-            sys.exit(FAILED_START)
 
     def _stop(self) -> None:
         """Stop all workers and wait: each has its own deadline for open answers."""
         stopped_by, self._stopped_by = self._stopped_by, None
         # Not SIGINT, which a terminal has sent to the workers already: a second one cuts their answers.
-        self._send(signal.SIGTERM, self._workers.values())
+        self._send(signal.SIGTERM)
         while alive := [worker.process for worker in self._workers.values() if worker.process.is_alive()]:
             connection.wait([self._woken, *(process.sentinel for process in alive)])
             with suppress(BlockingIOError):
                 self._woken.recv(4096)
             if self._stopped_by is not None:
-                self._send(signal.Signals(self._stopped_by), self._workers.values())
+                self._send(signal.Signals(self._stopped_by))
                 self._stopped_by = None
         self._stopped_by = stopped_by
 
-    def _send(self, number: signal.Signals, workers: Iterable[_Worker]) -> None:
-        for worker in workers:
+    def _send(self, number: signal.Signals) -> None:
+        for worker in self._workers.values():
             if worker.process.is_alive() and worker.process.pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(worker.process.pid, number)
