@@ -41,9 +41,7 @@ from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.lookups.executing import MixedTurns, ToolExecutor
 from palimpsest.proxy.lookups.hidden_rounds import Replays
-from palimpsest.proxy.lookups.offering import ToolOfferPolicy
-from palimpsest.proxy.lookups.rounds import RecallRounds, RoundMeans
-from palimpsest.proxy.lookups.streaming import RoundLimits
+from palimpsest.proxy.lookups.rounds import RecallRounds
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.recall.describing import Describer
@@ -170,29 +168,24 @@ def recall_of(parts: Parts) -> RecallParts:
     describing = Describer(parts.store, how.large_payload_tokens)
     tools = RecallTools(parts.store, searching, describing, switch, new_id)
     refusing = RefusalMemory()
-    offering = ToolOfferPolicy(
-        refusing,
-        partial(recall_enabled, settings),
-        session_recalls,
-        by_default=how.tools,
-        without_tools=how.tools_for_all,
-    )
     executing = ToolExecutor(
         tools,
         parts.access.still_admits,
         lambda model: parts.tokens.counter_of(model).count_message,
         how.result_chars,
     )
-    bounds = RoundLimits(how.max_rounds, limits.frame_bytes, limits.answer_bytes)
     # A search waits for the store and for the word index.
     wait_seconds = settings.database.store_deadline_seconds + how.search_wait_seconds
     return RecallParts(
         indexing=indexing,
         searching=searching,
         tools=tools,
-        recalling=RecallRounds(RoundMeans(parts.destinations, executing, refusing, bounds)),
+        recalling=RecallRounds(parts.destinations, executing, refusing, limits, how.max_rounds),
         mixed=MixedTurns(parts.store.exchanges, parts.jobs, executing, wait_seconds),
-        replays=Replays(parts.store.exchanges, parts.tokens, offering, how.result_chars, how.tools_share),
+        replays=Replays(
+            *(parts.store.exchanges, parts.tokens, refusing),
+            *(partial(recall_enabled, settings), session_recalls, how),
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from palimpsest.upstream.decoding import decoder_for
@@ -40,8 +41,42 @@ class IncomingAnswer(Protocol):
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives, no chunk empty. UpstreamError when it ends early or falls silent."""
 
-    async def read(self, limit: int) -> bytes:
-        """The whole body, at most `limit` bytes; UpstreamError when it is longer."""
+
+@dataclass(frozen=True, slots=True)
+class HeldAnswer:
+    """An answer of which `raw` has been received: all of it, decoded as `plain`, or else `rest` follows."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    raw: bytes
+    plain: bytes = b""
+    rest: AsyncIterator[bytes] | None = None
+
+    async def first(self) -> bytes:
+        """What has been received."""
+        return self.raw
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """What has been received, then the rest as it arrives. UpstreamError."""
+        if self.raw:
+            yield self.raw
+        if self.rest is not None:
+            async for chunk in self.rest:
+                yield chunk
+
+
+async def read_of(answer: IncomingAnswer, limit: int) -> HeldAnswer:
+    """The answer, read whole if it has at most `limit` bytes. UpstreamError."""
+    pieces: list[bytes] = []
+    size, chunks = 0, answer.chunks()
+    async for chunk in chunks:
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            return HeldAnswer(answer.status, answer.headers, b"".join(pieces), rest=chunks)
+    raw = b"".join(pieces)
+    decoder = decoder_for(answer.headers, limit)
+    return HeldAnswer(answer.status, answer.headers, raw, decoder.feed(raw) if decoder else b"")
 
 
 async def kind_of(answer: IncomingAnswer, *, asked_for_stream: bool) -> Kind:

@@ -31,7 +31,7 @@ from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups.executing import MixedTurns
-from palimpsest.proxy.lookups.offering import asked_for
+from palimpsest.proxy.lookups.hidden_rounds import asked_for
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.sessions.delta import References
 from palimpsest.proxy.sessions.recorder import Outcome, Recorder

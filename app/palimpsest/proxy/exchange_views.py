@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from palimpsest.core.budget.prices import Prices, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Conversation, Message
-from palimpsest.core.recall.rounds.hidden import HiddenRounds, translated_rounds
 from palimpsest.core.sent_body import Material, names_ours, sent_body, wire_of
 from palimpsest.core.view.anatomy import (
     Category,
@@ -25,13 +24,13 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import as_sent
 from palimpsest.core.view.findings import Found, TurnCost, findings_of
 from palimpsest.core.view.outcomes import View
-from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.envelope import tools_in
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
 from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
+from palimpsest.proxy.lookups.hidden_rounds import rounds_shown
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import PRIMING_TOKENS, Calibrations, ModelTokens
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
@@ -249,11 +248,13 @@ class ExchangeViews:
         """What is stored of the request that was sent."""
         carried = await self._set(namespace, session, exchange.carried)
         sent = await self._set(namespace, session, exchange.sent) or carried
+        has_rounds = force is not None and names_ours(sent) and not names_ours(carried)
+        where = self._store.exchanges, namespace, session
         return Material(
             talk=talk,
             spelled=await self._spelled(namespace, session, talk, exchange),
             force=force,
-            rounds=await self._rounds(namespace, session, talk, force, carried, sent),
+            rounds=await rounds_shown(*where, talk, force, wire_of(sent)) if has_rounds else {},
             carried=carried,
             sent=sent,
             said=exchange.said,
@@ -285,25 +286,6 @@ class ExchangeViews:
         if digest is None:
             return ()
         return await self._store.history.preamble(namespace, session, digest)
-
-    async def _rounds(
-        self,
-        namespace: str,
-        session: str,
-        talk: Conversation,
-        force: Compaction | None,
-        carried: Sequence[bytes],
-        sent: Sequence[bytes],
-    ) -> Mapping[int, HiddenRounds]:
-        """The hidden rounds of the answers in the view, where our tools were sent; by the answer's index."""
-        if force is None or names_ours(carried) or not names_ours(sent):
-            return {}
-        shown = {*kept_in(force, talk), *range(cut_in(force, talk), len(talk.messages))}
-        answers = {talk.chains[at]: at for at in shown if talk.messages[at].role == "assistant"}
-        found = await self._store.exchanges.hidden_rounds(namespace, session, list(answers))
-        wire = wire_of(sent)
-        rounds = {answers[chain]: translated_rounds(hidden, wire) for chain, hidden in found.items()}
-        return {at: each for at, each in rounds.items() if each is not None}
 
 
 def cost_of(exchange: LoggedExchange, prices: Prices, ratio: float) -> Cost:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.history.read import read_message
-from palimpsest.core.recall.rounds.calls import RecallCall, ResultRoom, fitted
+from palimpsest.core.recall.rounds.calls import RecallCall, fitted
 from palimpsest.core.recall.rounds.hidden import HiddenRounds, replayed, weighed
 from palimpsest.core.view.outcomes import View
 from palimpsest.core.view.view import view_of
@@ -72,7 +72,7 @@ def test_a_result_is_cut_to_the_room_there_is(room: int) -> None:
     """As long as there is room for a message at all; without any it is as short as it can be."""
     call = RecallCall("g1", "context_grep", "{}")
     result = json.dumps({"entries": ["a quote of what was said"] * 100})
-    message, tokens = fitted(call, result, ResultRoom(5_000, room, count))
+    message, tokens = fitted(call, result, 5_000, room, count)
     fields = json.loads(message)
     assert (fields["role"], fields["tool_call_id"]) == ("tool", "g1")
     assert tokens == count(fields)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from palimpsest.core.recall.rounds.calls import Called
 from palimpsest.core.recall.rounds.frames import FrameForm
-from palimpsest.core.recall.rounds.hidden import HiddenRounds, client_answer, translated_rounds
+from palimpsest.core.recall.rounds.hidden import HiddenRounds, client_answer
 from palimpsest.core.recall.rounds.offer import may_offer, offering
 from palimpsest.core.recall.rounds.responses import (
     ResponseFrames,
@@ -286,13 +286,13 @@ def test_rounds_are_told_on_the_other_wire_or_not_at_all() -> None:
     items = json.dumps([thought_item("rs"), call_item("g1", OURS[0], {"query": "x"})]).encode()
     result = b'{"type":"function_call_output","call_id":"g1","output":"{}"}'
     rounds = HiddenRounds((items, result), 9)
-    assert translated_rounds(rounds, RESPONSES) == rounds
-    told = translated_rounds(rounds, CHAT)
+    assert rounds.translated(RESPONSES) == rounds
+    told = rounds.translated(CHAT)
     assert told is not None
     call, found = (json.loads(raw) for raw in told.before)
     assert (call["tool_calls"][0]["id"], found["tool_call_id"]) == ("g1", "g1")
-    back = translated_rounds(told, RESPONSES)
+    back = told.translated(RESPONSES)
     assert back is not None
     assert json.loads(back.before[0])[0]["call_id"] == "g1"
     searched = json.dumps([{"type": "web_search_call", "id": "ws"}, json.loads(items)[1]]).encode()
-    assert translated_rounds(HiddenRounds((searched, result), 9), CHAT) is None
+    assert HiddenRounds((searched, result), 9).translated(CHAT) is None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.recall.rounds.calls import Called, answered, called_by, newest_words
+from palimpsest.core.recall.rounds.calls import Called, called_by, newest_words
 from palimpsest.core.recall.rounds.calls import RecallCall as OurCall
 from palimpsest.core.recall.rounds.frames import ChatClientAnswer, FrameForm, RoundFrames, replaced
 from palimpsest.core.recall.rounds.offer import may_offer, offering
@@ -174,13 +174,6 @@ def test_a_whole_answer_is_changed_where_it_must_be() -> None:
     ours = whole("context_grep")
     message = json.loads(ChatClientAnswer().whole(ours, called(ours)))["choices"][0]
     assert (message["message"], message["finish_reason"]) == ({"content": None}, "stop")
-
-
-def test_a_long_result_is_cut_and_says_so() -> None:
-    call = OurCall("i", "context_grep", "{}")
-    assert json.loads(answered(call, "x" * 50, 50))["content"] == "x" * 50
-    cut = json.loads(json.loads(answered(call, "x" * 51, 50))["content"])
-    assert (cut["truncated"], cut["beginning"]) == (True, "x" * 50)
 
 
 def test_the_newest_words_are_the_users() -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import UpstreamError
-from palimpsest.proxy.answer_kinds import IncomingAnswer, Kind, kind_of
+from palimpsest.proxy.answer_kinds import IncomingAnswer, Kind, kind_of, read_of
 from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, words_sent
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.relay import Relay, RelayContext
@@ -27,7 +27,6 @@ from palimpsest.proxy.lookups.rounds import RecallRounds
 from palimpsest.proxy.reports import compaction_comment, exchange_headers
 from palimpsest.proxy.sessions.recorder import Outcome, Recorder, state_of_status
 from palimpsest.proxy.turn import ForwardedView, Turn
-from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
 from palimpsest.upstream.overflow import Overflow, RequestWords, classify
 
@@ -207,12 +206,13 @@ def body_of(turn: Turn, shown: ForwardedView, *, may_continue: bool, may_pass: b
 async def _refusal(answer: IncomingAnswer, request: RequestWords, *, near_window: bool) -> Refusal:
     """The upstream's error; when its body breaks off, its status with an error body of ours."""
     try:
-        body = await answer.read(ERROR_BYTES)
+        read = await read_of(answer, ERROR_BYTES)
+        if read.rest is not None:
+            raise UpstreamError("The upstream's answer is larger than the limit.")
     except UpstreamError as cut:
         kept = [field for field in answer_headers(answer.headers, "replaced") if field[0].lower() != _TYPE]
         error = {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}
         return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], encoded({"error": error}), None)
-    decoder = decoder_for(answer.headers, ERROR_BYTES)
-    plain = decoder.feed(body) if decoder else b""
-    verdict = classify(answer.status, answer.headers, plain, request=request, near_window=near_window)
-    return Refusal(answer.status, answer.headers, body, verdict if isinstance(verdict, Overflow) else None)
+    verdict = classify(answer.status, answer.headers, read.plain, request=request, near_window=near_window)
+    overflow = verdict if isinstance(verdict, Overflow) else None
+    return Refusal(answer.status, answer.headers, read.raw, overflow)

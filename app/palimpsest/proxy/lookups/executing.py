@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from palimpsest.core.history.message import chain_of
-from palimpsest.core.recall.rounds.calls import RecallCall, ResultRoom, fitted, newest_words, recall_calls_in
+from palimpsest.core.recall.rounds.calls import RecallCall, fitted, newest_words, recall_calls_in
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.errors import StoreError
 from palimpsest.proxy.incoming import Incoming
@@ -30,51 +30,48 @@ from palimpsest.storage.exchanges import Exchanges
 _AT_ONCE = 8
 _TOO_MANY = '{"error":{"code":"too_many_calls","message":"At most 8 calls are carried out at a time."}}'
 _NOT_ADMITTED = '{"error":{"code":"invalid_api_key","message":"This key opens the archive no more."}}'
-# Whether a request's credentials still open a namespace.
-Admits = Callable[[Incoming, str], Awaitable[bool]]
-# Counts a message for a model.
-CountFor = Callable[[str], Callable[[Mapping[str, Any]], int]]
 
 
 class ToolExecutor:
-    """Executes calls to our tools; a result has at most `result_chars` characters."""
+    """Executes calls to our tools, while `admits` says that the credentials still open the namespace.
 
-    def __init__(self, tools: RecallTools, admits: Admits, count_for: CountFor, result_chars: int) -> None:
+    A result has at most `result_chars` characters. `count_for` makes the message counter of a model.
+    """
+
+    def __init__(
+        self,
+        tools: RecallTools,
+        admits: Callable[[Incoming, str], Awaitable[bool]],
+        count_for: Callable[[str], Callable[[Mapping[str, Any]], int]],
+        result_chars: int,
+    ) -> None:
         self._tools = tools
         self._admits = admits
-        self._count_for = count_for
+        self.count_for = count_for
         self._result_chars = result_chars
-
-    def count_for(self, model: str) -> Callable[[Mapping[str, Any]], int]:
-        """The message counter of the model."""
-        return self._count_for(model)
 
     async def tool_messages(self, turn: Turn, calls: Sequence[RecallCall], room_tokens: int) -> list[bytes]:
         """The tool messages that answer the calls, in order, in at most `room_tokens` together.
 
         Failed calls have results too. Messages of the least possible size may exceed the room.
         """
-        results = await self._results(turn, calls)
-        count = self._count_for(turn.model)
+        talk, results = turn.conversation, [_NOT_ADMITTED] * len(calls)
+        if await self._admits(turn.incoming, turn.namespace):
+            where = Where(turn.namespace, turn.session, talk.head, "branch")
+            newest_user = newest_words([message.fields for message in talk.messages])
+            results = [
+                await self._tools.called(where, call.name, call.arguments, newest_user)
+                for call in calls[:_AT_ONCE]
+            ]
+            results += [_TOO_MANY] * (len(calls) - len(results))
+        count = self.count_for(turn.model)
         messages: list[bytes] = []
         for place, (call, result) in enumerate(zip(calls, results, strict=True)):
             share = room_tokens // (len(calls) - place)
-            room = ResultRoom(self._result_chars, share, count, turn.wire)
-            message, tokens = fitted(call, result, room)
+            message, tokens = fitted(call, result, self._result_chars, share, count, turn.wire)
             messages.append(message)
             room_tokens -= tokens
         return messages
-
-    async def _results(self, turn: Turn, calls: Sequence[RecallCall]) -> list[str]:
-        """The result of each call as JSON text, in order."""
-        talk = turn.conversation
-        if not await self._admits(turn.incoming, turn.namespace):
-            return [_NOT_ADMITTED] * len(calls)
-        where = Where(turn.namespace, turn.session, talk.head, "branch")
-        newest_user = newest_words([message.fields for message in talk.messages])
-        named = [(call.name, call.arguments) for call in calls[:_AT_ONCE]]
-        results = [await self._tools.called(where, *call, newest_user) for call in named]
-        return results + [_TOO_MANY] * (len(calls) - len(results))
 
 
 _log = structlog.get_logger("palimpsest.recall")
@@ -108,8 +105,15 @@ class MixedTurns:
         key = turn.namespace, turn.session
         chain = chain_of(turn.conversation.head, outcome.answers[0].canonical)
         task = self._jobs.start(self._carried_out(turn, chain, hidden, hidden_log))
-        self.running.setdefault(key, set()).add(task)
-        task.add_done_callback(lambda done: self._ended(key, done))
+        running = self.running.setdefault(key, set())
+        running.add(task)
+
+        def ended(done: asyncio.Task[None]) -> None:
+            running.discard(done)
+            if not running:
+                self.running.pop(key, None)
+
+        task.add_done_callback(ended)
 
     async def settled(self, namespace: str, session: str) -> None:
         """Wait for running calls of the session's earlier answers, at most `wait_seconds`."""
@@ -128,9 +132,3 @@ class MixedTurns:
         except StoreError as error:
             # The next turn is valid without them.
             _log.warning("results_not_stored", error=type(error).__name__, session=turn.session)
-
-    def _ended(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
-        running = self.running[key]
-        running.discard(task)
-        if not running:
-            del self.running[key]

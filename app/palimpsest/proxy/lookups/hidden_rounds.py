@@ -1,6 +1,6 @@
-"""Hidden rounds, which a client does not see: collected in one request, replayed in the next (rule 31).
+"""Offers our tools to models; collects and replays hidden rounds, which no client sees (rule 31).
 
-They are replayed only in requests that offer our tools: an upstream may refuse calls of tools that are not
+Rounds are replayed only in requests that offer our tools: an upstream may refuse calls of tools that are not
 declared.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palimpsest.core.history.message import Conversation
-from palimpsest.core.recall.rounds.hidden import HiddenRounds, translated_rounds, weighed
-from palimpsest.core.recall.rounds.offer import schemas
+from palimpsest.core.recall.rounds.hidden import HiddenRounds, weighed
+from palimpsest.core.recall.rounds.offer import may_offer, schemas
 from palimpsest.core.recall.tool_calls import DESCRIBE
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in, kept_in
@@ -20,12 +20,16 @@ from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.items import as_chat
-from palimpsest.proxy.lookups.offering import ToolOfferPolicy
+from palimpsest.errors import InvalidField
+from palimpsest.proxy.incoming import Incoming
+from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.token_counts import ModelTokens
-from palimpsest.proxy.turn import Subject
+from palimpsest.proxy.turn import Subject, Turn
+from palimpsest.settings.compacting import RecallSettings
 from palimpsest.storage.exchanges import Exchanges
 
 Json = Mapping[str, Any]
+_HEADER = b"x-palimpsest-recall"
 
 
 class HiddenRoundLog:
@@ -118,51 +122,93 @@ NOTHING = Replay()
 
 
 class Replays:
-    """Loads what our tools add to conversations."""
+    """Decides whether our tools are offered (rule 31), and loads what they add to conversations.
+
+    `is_enabled` and `is_chosen` read a session's own settings; `how` applies if it has chosen nothing.
+    Nothing is offered while recall is not enabled, whatever a request asks for (C03), nor where the upstream
+    is among those `refusing`.
+    """
 
     def __init__(
         self,
         exchanges: Exchanges,
         tokens: ModelTokens,
-        offering: ToolOfferPolicy,
-        result_chars: int,
-        tools_share: float,
+        refusing: RefusalMemory,
+        is_enabled: Callable[[bytes | None], bool],
+        is_chosen: Callable[[bytes | None], bool | None],
+        how: RecallSettings,
     ) -> None:
         self._exchanges = exchanges
         self._tokens = tokens
-        self._offering = offering
-        self._result_tokens = result_chars // _CHARS_A_TOKEN
-        self._tools_share = tools_share
+        self._refusing = refusing
+        self._is_enabled = is_enabled
+        self._is_chosen = is_chosen
+        self._how = how
 
     def offered(self, subject: Subject, own_settings: bytes | None, window_tokens: int) -> Replay:
         """The tokens of our tools, without rounds; nothing is read from the store.
 
-        They are not offered if they would take too much of the window beside the client's own tools.
+        They are offered at once by the request's header or else the session's settings (C02), by the
+        deployment's only if the compaction in force was made with them (rule 14). Never for a stored branch,
+        which no model is asked about, and not if they would take too much of the window beside the client's
+        own tools.
         """
-        offered = self._offering.offers(subject, own_settings)
-        is_recorded = self._offering.is_recorded(own_settings)
-        if not offered:
-            return Replay(is_recorded=is_recorded)
+        how, chosen = self._how, self._is_chosen(own_settings)
+        is_enabled = self._is_enabled(own_settings)
+        without = Replay(is_recorded=is_enabled and (how.tools if chosen is None else chosen))
+        if not isinstance(subject, Turn) or (subject.namespace, subject.model) in self._refusing:
+            return without
+        asked = asked_for(subject.incoming)
+        wanted = asked != "off" if asked else chosen
+        if (
+            not is_enabled
+            or subject.incoming.asks_for_compaction
+            or not (how.tools if wanted is None else wanted)
+            or not may_offer(subject.request, without_tools=how.tools_for_all or asked == "always")
+        ):
+            return without
         tokens = max(1, self._tokens.schema_tokens(subject.model, schemas(subject.wire)))
-        if tokens > self._tools_share * (window_tokens - subject.fixed_tokens):
-            return Replay(is_recorded=is_recorded)
-        as_recorded = offered == "as_recorded"
-        return Replay(tokens, is_recorded, as_recorded, result_tokens=self._result_tokens, wire=subject.wire)
+        if tokens > how.tools_share * (window_tokens - subject.fixed_tokens):
+            return without
+        results = how.result_chars // _CHARS_A_TOKEN
+        return Replay(tokens, without.is_recorded, wanted is None, result_tokens=results, wire=subject.wire)
 
     async def read(self, subject: Subject, offered: Replay, current: Compaction | None) -> Replay:
         """`offered` with the rounds of the answers that `current` leaves in the view. StoreError."""
         if not offered.offers:
             return offered
         talk = subject.conversation
-        shown = (*kept_in(current, talk), *range(cut_in(current, talk), len(talk.messages)))
-        answers = {talk.chains[index]: index for index in shown if talk.messages[index].role == "assistant"}
-        if not answers:
-            return offered
-        found = await self._exchanges.hidden_rounds(subject.namespace, subject.session, list(answers))
-        if not found:
-            return offered
-        replayed = {
-            answers[chain]: translated_rounds(hidden, offered.wire) for chain, hidden in found.items()
-        }
-        rounds = {index: hidden for index, hidden in replayed.items() if hidden is not None}
-        return replace(offered, rounds=rounds, talk=weighed(talk, rounds))
+        rounds = await rounds_shown(
+            self._exchanges, subject.namespace, subject.session, talk, current, offered.wire
+        )
+        return replace(offered, rounds=rounds, talk=weighed(talk, rounds)) if rounds else offered
+
+
+async def rounds_shown(
+    exchanges: Exchanges,
+    namespace: str,
+    session: str,
+    talk: Conversation,
+    current: Compaction | None,
+    wire: Wire,
+) -> Mapping[int, HiddenRounds]:
+    """The hidden rounds of the answers that `current` leaves in the view, in the form of `wire`.
+
+    By the index of their answer; those without a form on that wire are left out. StoreError.
+    """
+    shown = (*kept_in(current, talk), *range(cut_in(current, talk), len(talk.messages)))
+    answers = {talk.chains[index]: index for index in shown if talk.messages[index].role == "assistant"}
+    found = await exchanges.hidden_rounds(namespace, session, list(answers)) if answers else {}
+    rounds = {answers[chain]: hidden.translated(wire) for chain, hidden in found.items()}
+    return {index: hidden for index, hidden in rounds.items() if hidden is not None}
+
+
+def asked_for(incoming: Incoming) -> str:
+    """The X-Palimpsest-Recall header: on, always, off, or "" without one. InvalidField for another value.
+
+    "always": also if the client sent no tools. RepeatedHeader when it occurs twice.
+    """
+    asked = (incoming.only(_HEADER) or "").strip().lower()
+    if asked not in ("", "on", "always", "off"):
+        raise InvalidField("X-Palimpsest-Recall is on, always or off.", param="X-Palimpsest-Recall")
+    return asked

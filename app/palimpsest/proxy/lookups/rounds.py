@@ -1,4 +1,4 @@
-"""Requests with our tools: executes the model's calls in hidden rounds; the client gets the last round.
+"""Requests with our tools: executes the model's calls in hidden rounds; the client gets the last round (F23).
 
 The last round looks like any upstream answer and is relayed, held back and recorded as one. Earlier rounds
 are collected in a `HiddenRoundLog`.
@@ -6,136 +6,146 @@ are collected in a `HiddenRoundLog`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from palimpsest.core.budget.upstream_counts import as_theirs
-from palimpsest.core.recall.rounds.calls import Called, called_by
+from palimpsest.core.recall.rounds.calls import NO_CALLS, Called, called_by
+from palimpsest.core.recall.rounds.frames import FrameForm, Frames
 from palimpsest.core.recall.rounds.hidden import client_answer
 from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.recall.rounds.responses import answer_for_prompt
 from palimpsest.core.wire.chat_answers import AnsweredChoice, WholeAnswer
-from palimpsest.core.wire.request import Wire
-from palimpsest.proxy.answer_kinds import IncomingAnswer, kind_of
-from palimpsest.proxy.destinations import Destination, Destinations
+from palimpsest.core.wire.streams import FrameSplitter, LineSplitter, data_of, data_of_line
+from palimpsest.errors import UpstreamCut
+from palimpsest.proxy.answer_kinds import HeldAnswer, IncomingAnswer, Kind, framed, kind_of, read_of
+from palimpsest.proxy.destinations import Destinations
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.lookups.executing import ToolExecutor
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
-from palimpsest.proxy.lookups.streaming import (
-    ReadAnswer,
-    RoundLimits,
-    Spilled,
-    StreamedRounds,
-    read_of,
-    without_length,
-)
 from palimpsest.proxy.sessions.recorder import state_of_status
 from palimpsest.proxy.turn import ForwardedView, Turn
+from palimpsest.settings.serving import Limits
 from palimpsest.upstream.decoding import decoder_for
-from palimpsest.upstream.headers import OF_THE_BYTES
+from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
 from palimpsest.upstream.overflow import Overflow, RequestWords, classify
 
 # Errors are short.
 _ERROR_BYTES = 4 * 1024 * 1024
-_NOT_OURS = Called((), 0, is_hidden=False)
 
 
 @dataclass(frozen=True, slots=True)
-class RoundMeans:
-    """What rounds work with."""
+class RecallRounds:
+    """Opens requests with our tools; at most `most_rounds` of one are hidden."""
 
     destinations: Destinations
     executing: ToolExecutor
     refusing: RefusalMemory
-    limits: RoundLimits
+    limits: Limits
+    most_rounds: int
+
+    def begun(self, turn: Turn, shown: ForwardedView) -> HiddenRoundLog:
+        """The empty log of hidden rounds for one attempt."""
+        return HiddenRoundLog(self.executing.count_for(turn.model), shown.room_tokens)
+
+    @asynccontextmanager
+    async def open(
+        self, turn: Turn, shown: ForwardedView, headers: Headers, body: bytes, hidden_log: HiddenRoundLog
+    ) -> AsyncIterator[IncomingAnswer]:
+        """As `Upstream.open`, for a body with our tools; leaving the context closes every round."""
+        # Without content coding, because the answer's frames are rewritten.
+        dropped = OF_THE_BYTES | {b"accept-encoding"}
+        plain = [*[h for h in headers if h[0].lower() not in dropped], (b"Accept-Encoding", b"identity")]
+        async with AsyncExitStack() as stack:
+            yield await _Rounds(self, turn, shown, hidden_log, plain, stack).begun(body)
 
 
-class Rounds:
-    """The rounds of one request.
-
-    `may_hide` is true while the model is offered our tools and may use them; `client_answer` is the answer as
-    the client gets it.
-    """
+class _Rounds:
+    """The rounds of one request, each sent with the same headers; `stack` closes them."""
 
     def __init__(
-        self, means: RoundMeans, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog, opener: Opener
+        self,
+        means: RecallRounds,
+        turn: Turn,
+        shown: ForwardedView,
+        hidden_log: HiddenRoundLog,
+        headers: list[tuple[bytes, bytes]],
+        stack: AsyncExitStack,
     ) -> None:
         self._means = means
         self._turn = turn
+        self._shown = shown
         self._hidden_log = hidden_log
-        self._opener = opener
-        # The view without rounds of earlier turns, for requests without our tools.
-        self._view = shown.view.messages
-        self._prompt_tokens = shown.tokens
+        self._headers = headers
+        self._stack = stack
         self._messages = list(shown.replayed)
         self._offers_tools = True
         self._done = 0
-        self.limits = means.limits
-        self.may_hide = means.limits.rounds > 0
-        self.client_answer = client_answer(turn.wire)
+        # While the model is offered our tools and may use them.
+        self._may_hide = True
+        # The answer as the client gets it.
+        self._client_answer = client_answer(turn.wire)
 
     async def begun(self, body: bytes) -> IncomingAnswer:
         """The answer for the client to a body with our tools: the upstream's own unless it calls them."""
-        answer: IncomingAnswer = await self._ask(body)
+        answer = await self._ask(body)
         if answer.status == 400:
             return await self._refused(answer)
-        if answer.status >= 300 or decoder_for(answer.headers, self.limits.answer_bytes) is None:
+        if answer.status >= 300 or decoder_for(answer.headers, self._means.limits.answer_bytes) is None:
             return answer
         kind = await kind_of(answer, asked_for_stream=self._turn.request.stream)
         if kind == "whole":
             return await self._whole(answer)
-        streamed = StreamedRounds(self, answer, kind)
-        self._opener.stack.push_async_callback(streamed.close)
-        return streamed
+        shown = self._streamed(answer, kind)
+        self._stack.push_async_callback(shown.aclose)
+        headers = answer_headers(answer.headers, "decoded")
+        return HeldAnswer(answer.status, headers, await anext(shown, b""), rest=shown)
 
-    async def again(self, choice: AnsweredChoice, called: Called, tokens: int) -> IncomingAnswer:
+    async def _again(self, choice: AnsweredChoice, called: Called, tokens: int) -> IncomingAnswer:
         """Execute the calls and ask for the next round.
 
         If the upstream refuses it, ask again without our tools, then without their results.
         """
         self._done += 1
         self._differs()
+        hidden_log, request = self._hidden_log, self._turn.request
         if (bill := self._turn.incoming.bill) is not None:
             # The client's answer states the last prompt alone.
-            rounds = self._hidden_log.rounds
-            prompt = self._prompt_tokens + (rounds.tokens if rounds is not None else 0)
+            rounds = hidden_log.rounds
+            prompt = self._shown.tokens + (rounds.tokens if rounds is not None else 0)
             bill.hidden += as_theirs(prompt, self._turn.ratio)
-        self.client_answer.hidden(tokens, None)
-        may_call = self._done < self.limits.rounds
-        self.may_hide = self._done <= self.limits.rounds
-        request = self._turn.request
-        if self.may_hide:
-            await self._carry_out(choice, called)
+        self._client_answer.hidden(tokens, None)
+        self._may_hide = self._done <= self._means.most_rounds
+        if self._may_hide:
+            # The calls and the next answer need room too.
+            room = hidden_log.left_tokens * 2 // 3
+            results = await self._means.executing.tool_messages(self._turn, called.ours, room)
+            messages = [self._sent_back(choice), *results]
+            self._messages += messages
+            hidden_log.add(messages)
+            may_call = self._done < self._means.most_rounds
             answer = await self._ask(offering(request, self._messages, may_call=may_call))
         else:
             # It called tools despite `tool_choice`, which not every server honours.
             answer = await self._ask(request.spliced(self._messages))
-        for messages in (self._messages, self._view):
+        # Without our tools the view has no rounds of earlier turns either.
+        for sent in (self._messages, self._shown.view.messages):
             if answer.status < 300 or state_of_status(answer.status) != "rejected":
                 break
-            self.may_hide = self._offers_tools = False
-            is_too_long = await self._is_too_long(answer)
-            if is_too_long or messages is self._view:
-                self._hidden_log.clear()
-                messages = self._view
-            answer = await self._ask(request.spliced(messages))
+            self._may_hide = self._offers_tools = False
+            is_too_long = self._is_too_long(await read_of(answer, _ERROR_BYTES))
+            if is_too_long or sent is not self._messages:
+                hidden_log.clear()
+                sent = self._shown.view.messages
+            answer = await self._ask(request.spliced(sent))
             if is_too_long:
                 break
         return answer
 
-    async def _carry_out(self, choice: AnsweredChoice, called: Called) -> None:
-        # The calls and the next answer need room too.
-        room = self._hidden_log.left_tokens * 2 // 3
-        messages = [
-            self._sent_back(choice),
-            *await self._means.executing.tool_messages(self._turn, called.ours, room),
-        ]
-        self._messages += messages
-        self._hidden_log.add(messages)
-
-    def ended(self, choice: AnsweredChoice | None, called: Called) -> None:
+    def _ended(self, choice: AnsweredChoice | None, called: Called) -> None:
         """The client gets this round; if it calls both kinds of tools, ours are executed later."""
         if choice is not None and called.is_mixed and self._offers_tools:
             self._hidden_log.keep_answer(self._sent_back(choice))
@@ -153,104 +163,81 @@ class Rounds:
     async def _whole(self, answer: IncomingAnswer) -> IncomingAnswer:
         """As `begun`, for answers that are no stream."""
         while True:
-            read = await read_of(answer, self.limits.answer_bytes)
-            if isinstance(read, Spilled):
+            read = await read_of(answer, self._means.limits.answer_bytes)
+            if read.rest is not None:
                 return read
-            choice, called, tokens = _said(self._turn.wire, read.plain)
-            if choice is None or not (self.may_hide and called.is_hidden):
-                self.ended(choice, called)
-                return self._visible(read, called)
-            self.client_answer.hidden(0, read.plain)
-            answer = await self.again(choice, called, tokens)
+            said, choice, tokens = self._turn.wire.read_answer(read.plain), None, 0
+            if isinstance(said, WholeAnswer) and len(said.choices) == 1:
+                choice, tokens = said.choices[0], said.usage.completion_tokens or 0
+            called = called_by(choice) if choice is not None else NO_CALLS
+            if choice is None or not (self._may_hide and called.is_hidden):
+                self._ended(choice, called)
+                body = self._client_answer.whole(read.plain, called)
+                if body == read.plain:
+                    return read
+                return HeldAnswer(read.status, answer_headers(read.headers, "decoded"), body, body)
+            self._client_answer.hidden(0, read.plain)
+            answer = await self._again(choice, called, tokens)
             if answer.status >= 300:
                 return answer
 
-    def _visible(self, read: ReadAnswer, called: Called) -> IncomingAnswer:
-        body = self.client_answer.whole(read.plain, called)
-        if body == read.plain:
-            return read
-        return ReadAnswer(read.status, without_length(read.headers), body, body)
+    async def _streamed(self, answer: IncomingAnswer, kind: Kind) -> AsyncGenerator[bytes]:
+        """The rounds that begin with `answer`, as the one stream that the client gets.
+
+        UpstreamError, also when a later round fails.
+        """
+        form = FrameForm(data_of_line if kind == "lines" else data_of, partial(framed, kind))
+        while True:
+            frames = self._client_answer.frames(form, may_hide=self._may_hide)
+            async for out in self._round(answer, kind, frames):
+                # Before the end is sent, because the answer is recorded then.
+                if frames.is_over and not frames.is_hidden:
+                    self._ended(frames.choice, frames.called)
+                yield out
+            choice = frames.choice
+            if not frames.is_hidden or choice is None:
+                return
+            answer = await self._again(choice, frames.called, frames.completion_tokens)
+            if answer.status >= 300:
+                raise UpstreamCut("The upstream refused to go on with its answer.")
+
+    async def _round(self, answer: IncomingAnswer, kind: Kind, frames: Frames) -> AsyncIterator[bytes]:
+        """The bytes of one round that the client gets; an event too large to read ends the round."""
+        limits = self._means.limits
+        splitter = (LineSplitter if kind == "lines" else FrameSplitter)(limits.frame_bytes)
+        decoder = decoder_for(answer.headers, limits.answer_bytes)
+        async for chunk in answer.chunks():
+            plain = decoder.feed(chunk) if decoder else b""
+            if decoder is None or decoder.failure is not None:
+                raise UpstreamCut("The upstream's answer is not of the coding that it states.")
+            if out := b"".join([frames.shown(frame) for frame in splitter.feed(plain)]):
+                yield out
+        rest = b"".join([frames.shown(frame) for frame in splitter.finish()])
+        if isinstance(splitter, FrameSplitter) and not frames.is_hidden:
+            # The rest of an event that was cut off.
+            rest += splitter.rest
+        if rest:
+            yield rest
 
     async def _refused(self, answer: IncomingAnswer) -> IncomingAnswer:
         """Handle a 400: unless the prompt is too long, ask again without our tools (rule 31)."""
         read = await read_of(answer, _ERROR_BYTES)
-        if isinstance(read, Spilled) or self._says_too_long(read):
+        if read.rest is not None or self._is_too_long(read):
             return read
-        self.may_hide = self._offers_tools = False
-        plain: IncomingAnswer = await self._ask(self._turn.request.spliced(self._view))
+        self._may_hide = self._offers_tools = False
+        plain = await self._ask(self._turn.request.spliced(self._shown.view.messages))
         if plain.status < 300:
             self._means.refusing.remember(self._turn.namespace, self._turn.model)
         return plain
 
-    async def _is_too_long(self, answer: IncomingAnswer) -> bool:
-        read = await read_of(answer, _ERROR_BYTES)
-        return isinstance(read, ReadAnswer) and self._says_too_long(read)
-
-    def _says_too_long(self, read: ReadAnswer) -> bool:
+    def _is_too_long(self, read: HeldAnswer) -> bool:
+        """True for an error, read whole, that says that the prompt is too long."""
         sent = RequestWords((self._turn.request.body, *self._messages))
-        return isinstance(classify(read.status, read.headers, read.plain, request=sent), Overflow)
+        verdict = classify(read.status, read.headers, read.plain, request=sent) if read.rest is None else None
+        return isinstance(verdict, Overflow)
 
     async def _ask(self, body: bytes) -> IncomingAnswer:
-        return await self._opener.open(self._turn.incoming.target, body)
-
-
-@dataclass(frozen=True, slots=True)
-class Opener:
-    """Sends the rounds of one request, each with the same headers; `stack` closes them."""
-
-    there: Destination
-    headers: list[tuple[bytes, bytes]]
-    stack: AsyncExitStack
-
-    async def open(self, target: str, body: bytes) -> IncomingAnswer:
         """The answer to one round. UpstreamError."""
-        asked = self.there.outgoing.target(target)
-        opening = self.there.upstream.open("POST", asked, self.headers, body)
-        return await self.stack.enter_async_context(opening)
-
-
-@asynccontextmanager
-async def opened_rounds(
-    means: RoundMeans,
-    turn: Turn,
-    shown: ForwardedView,
-    headers: Headers,
-    body: bytes,
-    hidden_log: HiddenRoundLog,
-) -> AsyncIterator[IncomingAnswer]:
-    """As `Upstream.open`, for a request with our tools; leaving the context closes every round."""
-    async with AsyncExitStack() as stack:
-        opener = Opener(means.destinations.of(turn.model), _plain(headers), stack)
-        yield await Rounds(means, turn, shown, hidden_log, opener).begun(body)
-
-
-def _said(wire: Wire, body: bytes) -> tuple[AnsweredChoice | None, Called, int]:
-    """The one choice of a whole answer, what it calls, and its completion tokens."""
-    answer = wire.read_answer(body)
-    if not isinstance(answer, WholeAnswer) or len(answer.choices) != 1:
-        return None, _NOT_OURS, 0
-    choice = answer.choices[0]
-    return choice, called_by(choice), answer.usage.completion_tokens or 0
-
-
-def _plain(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The headers for an answer without content coding, because its frames are rewritten."""
-    dropped = OF_THE_BYTES | {b"accept-encoding"}
-    return [*[h for h in headers if h[0].lower() not in dropped], (b"Accept-Encoding", b"identity")]
-
-
-@dataclass(frozen=True, slots=True)
-class RecallRounds:
-    """Opens requests with our tools."""
-
-    means: RoundMeans
-
-    def begun(self, turn: Turn, shown: ForwardedView) -> HiddenRoundLog:
-        """The empty log of hidden rounds for one attempt."""
-        return HiddenRoundLog(self.means.executing.count_for(turn.model), shown.room_tokens)
-
-    def open(
-        self, turn: Turn, shown: ForwardedView, headers: Headers, body: bytes, hidden_log: HiddenRoundLog
-    ) -> AbstractAsyncContextManager[IncomingAnswer]:
-        """As `Upstream.open`, for a body with our tools; yields the answer for the client."""
-        return opened_rounds(self.means, turn, shown, headers, body, hidden_log)
+        there = self._means.destinations.of(self._turn.model)
+        target = there.outgoing.target(self._turn.incoming.target)
+        return await self._stack.enter_async_context(there.upstream.open("POST", target, self._headers, body))

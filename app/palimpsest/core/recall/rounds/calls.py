@@ -41,6 +41,9 @@ class Called:
     is_mixed: bool = False
 
 
+NO_CALLS = Called((), 0, is_hidden=False)
+
+
 def called_by(choice: AnsweredChoice) -> Called:
     """The calls of an answer. One that was cut off, or whose calls cannot be answered, is not hidden."""
     calls = _calls_in(choice.message_body)
@@ -85,14 +88,6 @@ def name_of(call: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def answered(call: RecallCall, result: str, chars: int, wire: Wire = CHAT) -> bytes:
-    """The message that answers a call; a result of more than `chars` characters is cut, with a note."""
-    if len(result) > chars:
-        note = f"Cut at {chars} characters. Ask for less at a time."
-        result = encoded({"truncated": True, "note": note, "beginning": result[:chars]}).decode()
-    return wire.tool_result(call.id, result)
-
-
 def newest_words(fields: Sequence[Any]) -> str:
     """The text of the newest user message; "" without one."""
     for message in reversed(fields):
@@ -123,30 +118,30 @@ _ATTEMPTS = 8
 _CORRECTION = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRoom:
-    """The limits of a result: characters, and tokens of its message by `count`, on the API `wire`."""
+def fitted(
+    call: RecallCall,
+    result: str,
+    chars: int,
+    tokens: int,
+    count: Callable[[Mapping[str, Any]], int],
+    wire: Wire = CHAT,
+) -> tuple[bytes, int]:
+    """The message on `wire` that answers the call, and its tokens by `count`.
 
-    chars: int
-    tokens: int
-    count: Callable[[Mapping[str, Any]], int]
-    wire: Wire = CHAT
-
-
-def fitted(call: RecallCall, result: str, room: ResultRoom) -> tuple[bytes, int]:
-    """The message that answers the call, and its tokens.
-
-    The result is cut to `room.chars` characters, and further while the message exceeds `room.tokens`. A
+    The result is cut, with a note, to `chars` characters, and further while the message exceeds `tokens`. A
     message without any of the result may still exceed them.
     """
-    message = answered(call, result, room.chars, room.wire)
-    tokens = room.count(as_chat(decoded(message)))
-    limit = min(room.chars, len(result))
-    for attempt in range(_ATTEMPTS):
-        if tokens <= room.tokens or not limit:
+    limit = chars
+    for attempt in range(_ATTEMPTS + 1):
+        kept = result
+        if len(result) > limit:
+            note = f"Cut at {limit} characters. Ask for less at a time."
+            kept = encoded({"truncated": True, "note": note, "beginning": result[:limit]}).decode()
+        message = wire.tool_result(call.id, kept)
+        size = count(as_chat(decoded(message)))
+        limit = min(limit, len(result))
+        if size <= tokens or not limit:
             break
         is_last = attempt == _ATTEMPTS - 1
-        limit = 0 if is_last else int(limit * max(0, room.tokens) / tokens * _CORRECTION)
-        message = answered(call, result, limit, room.wire)
-        tokens = room.count(as_chat(decoded(message)))
-    return message, tokens
+        limit = 0 if is_last else int(limit * max(0, tokens) / size * _CORRECTION)
+    return message, size

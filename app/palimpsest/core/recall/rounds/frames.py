@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from palimpsest.core.recall.rounds.calls import Called, called_by, is_ours, name_of
+from palimpsest.core.recall.rounds.calls import NO_CALLS, Called, called_by, is_ours, name_of
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Sum, Verdict
 from palimpsest.core.wire.json_spans import Span, outline, raw_elements, raw_members
@@ -82,9 +82,6 @@ class ClientAnswer(Protocol):
         """The last round's answer, not streamed, as the client sees it."""
 
 
-_NO_CALLS = Called((), 0, is_hidden=False)
-
-
 class Frames(ABC):
     """Filters the frames of one streamed round for the client.
 
@@ -99,7 +96,7 @@ class Frames(ABC):
         self._may_hide = may_hide
         self.is_over = False
         self.is_hidden = False
-        self.called = _NO_CALLS
+        self.called = NO_CALLS
 
     @property
     def choice(self) -> AnsweredChoice | None:
@@ -125,7 +122,7 @@ class Frames(ABC):
     def _end(self) -> None:
         self.is_over = True
         choice = self.choice
-        self.called = called_by(choice) if choice else _NO_CALLS
+        self.called = called_by(choice) if choice else NO_CALLS
         self.is_hidden = self._may_hide and self.called.is_hidden
 
     @abstractmethod

@@ -67,25 +67,17 @@ class HiddenRounds:
         """Tokens of `in_place_of`."""
         return self.tokens + (self.written_tokens if self.replaces(answer) else answer.tokens)
 
-
-def translated_rounds(hidden: HiddenRounds, wire: Wire) -> HiddenRounds | None:
-    """The rounds translated to `wire`; None when a message has no exact counterpart there."""
-
-    def translated(messages: Sequence[bytes]) -> list[bytes]:
-        return [said for raw in messages if (said := wire.translated(raw)) is not None]
-
-    written = [] if hidden.written is None else [hidden.written]
-    before, answer = translated(hidden.before), translated(written)
-    results = translated(hidden.results or ())
-    is_whole = (len(before), len(answer), len(results)) == (
-        len(hidden.before),
-        len(written),
-        len(hidden.results or ()),
-    )
-    if not is_whole:
-        return None
-    found = None if hidden.results is None else tuple(results)
-    return replace(hidden, before=tuple(before), written=next(iter(answer), None), results=found)
+    def translated(self, wire: Wire) -> HiddenRounds | None:
+        """The rounds translated to `wire`; None when a message has no exact counterpart there."""
+        before, results = self.unseen()
+        said = [wire.translated(raw) for raw in (*before, *results)]
+        whole = [raw for raw in said if raw is not None]
+        if len(whole) < len(said):
+            return None
+        start, end = len(self.before), len(before)
+        written = whole[start] if end > start else None
+        found = None if self.results is None else tuple(whole[end:])
+        return replace(self, before=tuple(whole[:start]), written=written, results=found)
 
 
 def weighed(talk: Conversation, rounds: Mapping[int, HiddenRounds]) -> Conversation:
