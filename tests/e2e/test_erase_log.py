@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from palimpsest.errors import StoreUnavailable
 from palimpsest.proxy.access import UnprovenNamespaces
-from palimpsest.proxy.erasing import EraseMeans, Scrubber
-from palimpsest.proxy.forgetting import Forgetting, HeldInMemory
+from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.pepper import Pepper
@@ -153,10 +152,10 @@ async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
     log = DailyLog(tmp_path, gone)
     pepper = Pepper(b"0" * 32)
     scrubbing = Scrubber(store.erasure, jobs, asyncio.Event(), Again(60.0))
-    forgetting = Forgetting(jobs, asyncio.Event(), InFlight())
-    forgetting.held = HeldInMemory((), MessageReader(lambda _: lambda _: 1, 10**6), (), jobs, log)
-    means = EraseMeans(store, jobs, gone, scrubbing, Tombstones(store.erasure, pepper), forgetting, time.time)
-    newcomers = UnprovenNamespaces(store, means.swept, lambda: 10_000.0, messages=1, seconds=60)
+    reader, tombstones = MessageReader(lambda _: lambda _: 1, 10**6), Tombstones(store.erasure, pepper)
+    forgetting = Forgetting(jobs, jobs, asyncio.Event(), InFlight(), reader, Again(60.0))
+    eraser = Eraser(store, jobs, gone, scrubbing, tombstones, forgetting, log, time.time)
+    newcomers = UnprovenNamespaces(store, eraser.swept, lambda: 10_000.0, messages=1, seconds=60)
     await Talk(store, namespace=await store.accounts.namespace_of(b"key", 1.0)).asks([WORD.encode()])
     await written(log, "s", WORD, namespace="made-up")
     assert set(remains(tmp_path, WORD)) >= {"2026-01-01-made-up.md"}

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.proxy.erasing import Scrubbed, Scrubber
-from palimpsest.proxy.forgetting import Erased, Forgetting, HeldInMemory
+from palimpsest.proxy.erasing import Erased, Forgetting, Scrubbed, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
@@ -83,9 +82,9 @@ async def test_nothing_of_an_erased_session_is_held(tmp_path: Path) -> None:
 
 async def test_what_is_held_is_cleared_until_nothing_adds_to_it() -> None:
     jobs, answering, cache = Jobs(), Jobs(), [WORD]
-    forgetting = Forgetting(jobs, asyncio.Event(), InFlight(), Again(0.02, first_seconds=0.01))
-    reader = MessageReader(lambda _: lambda _: 1, 10**6)
-    forgetting.held = HeldInMemory((), reader, (cache.clear,), answering)
+    reader, again = MessageReader(lambda _: lambda _: 1, 10**6), Again(0.02, first_seconds=0.01)
+    forgetting = Forgetting(answering, jobs, asyncio.Event(), InFlight(), reader, again)
+    forgetting.others.append(cache.clear)
     end = asyncio.Event()
 
     async def late() -> None:

@@ -14,10 +14,10 @@ import httpx
 import pytest
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.responses.request import RESPONSES
-from palimpsest.proxy.reports import Answer, RequestEntry
-from palimpsest.proxy.sessions.recorder import NO_USAGE
+from palimpsest.proxy.reports import RequestEntry
 from palimpsest.proxy.telemetry.counts import OTHER, Counts
 from palimpsest.proxy.telemetry.metrics import MOST_MODELS
+from palimpsest.proxy.turn import Outcome
 
 from tests.kit.migrated import make_file
 from tests.kit.model import ModelServer, Says
@@ -168,7 +168,7 @@ def test_names_that_no_upstream_answered_for_are_not_kept() -> None:
         counts.ended(entry)
     for number in range(3_000):
         entry = RequestEntry(event="exchange", status=200, end="whole", api=CHAT.name)
-        entry.answer = Answer(NO_USAGE, "stop", None, (), 0)
+        entry.answer = Outcome(state="done", status=200, finish_reason="stop")
         entry.asked_for(f"answered-{number}")
         counts.ended(entry)
     models = {series[1] for series in counts.numbers if series[0] == "requests"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from palimpsest.proxy.answering.delivery import Delivery
+from palimpsest.proxy.answering.relay import Relay
 
 from tests.kit.wire import Line, Reply, answer_body, chat_body, event, post, wired
 from tests.upstream.scripted import Wire, chunk, head, replies, stalls_after
@@ -89,13 +90,13 @@ async def test_a_client_that_leaves_in_the_middle_of_a_whole_answer(tmp_path: Pa
 
 
 @pytest.mark.spec("P3")
-@pytest.mark.parametrize("step", ["_opening", "_headers", "_relayed"])
+@pytest.mark.parametrize(("where", "step"), [(Delivery, "_opening"), (Delivery, "_headers"), (Relay, "body")])
 async def test_an_exchange_that_a_bug_ends_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: type[object], step: str
 ) -> None:
     async with wired(tmp_path) as line:
         with monkeypatch.context() as broken:
-            broken.setattr(Delivery, step, None)
+            broken.setattr(where, step, None)
             line.upstream.expects(replies(answer_body()))
             reply = await line.asks(post(chat_body("kept")))
         assert (reply.status, reply.code) == (500, "internal_error")

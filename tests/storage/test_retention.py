@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from palimpsest.proxy.erasing import EraseMeans, Eraser, Scrubber
-from palimpsest.proxy.forgetting import Forgetting
+from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.retention import Retention
 from palimpsest.proxy.sessions.in_flight import InFlight
+from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.erasure import RecentlyErased
@@ -144,11 +144,13 @@ def retention_of(store: Store, stack: list[Jobs], now: float) -> Retention:
     jobs, gone, never = Jobs(), RecentlyErased(), asyncio.Event()
     stack.append(jobs)
     scrubber = Scrubber(store.erasure, jobs, never, Again(1.0))
-    forgetting = Forgetting(jobs, never, InFlight())
-    means = EraseMeans(
-        store, jobs, gone, scrubber, Tombstones(store.erasure, Pepper(bytes(32))), forgetting, lambda: now
+    reader, tombstones = (
+        MessageReader(lambda _: lambda _: 1, 10**6),
+        Tombstones(store.erasure, Pepper(bytes(32))),
     )
-    return Retention(store, Eraser(means), RetentionLimits(10, 0), lambda: now)
+    forgetting = Forgetting(jobs, jobs, never, InFlight(), reader, Again(60.0))
+    eraser = Eraser(store, jobs, gone, scrubber, tombstones, forgetting, None, lambda: now)
+    return Retention(store, eraser, RetentionLimits(10, 0), lambda: now)
 
 
 async def test_of_two_servers_one_erases(store: Store) -> None:

@@ -27,9 +27,10 @@ from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.view import folded_in
 from palimpsest.core.wire.json_text import array_of, decoded
 from palimpsest.core.wire.responses.items import as_chat
-from palimpsest.proxy.archive import Archive, Place, ReadBranch
+from palimpsest.proxy.archive import Archive, Place
 from palimpsest.proxy.compaction_context import in_force
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
+from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import MessageRow
 from palimpsest.storage.store import Store

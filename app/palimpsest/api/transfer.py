@@ -17,10 +17,11 @@ from palimpsest.api.replies import PRIVATE, Reply, UtcTime, described, reply, ut
 from palimpsest.api.ui.paper import PageTemplates
 from palimpsest.core.history.session_sources import NAME_CHARS
 from palimpsest.core.runtime.restore import RecordedEvent
-from palimpsest.proxy.archive import Archive, Place, ReadBranch
+from palimpsest.proxy.archive import Archive, Place
 from palimpsest.proxy.erasing import Receipt, Scrubbed
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
+from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.database import Scrub
 
 

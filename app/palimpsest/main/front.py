@@ -19,12 +19,12 @@ from palimpsest.core.wire.request import RequestLimits
 from palimpsest.core.wire.web_origins import WebOrigins
 from palimpsest.errors import SettingsError
 from palimpsest.main.parts import Parts, new_id
-from palimpsest.proxy.answering.delivery import Delivery, DeliveryParts
+from palimpsest.proxy.answering.delivery import Delivery
 from palimpsest.proxy.answering.outcomes import Answered, Outcomes
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
 from palimpsest.proxy.answering.own_compactions import CompactionMeans, OwnCompactions
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
-from palimpsest.proxy.answering.relay import AnswerHooks, Relay, RelayLimits
+from palimpsest.proxy.answering.relay import RelayMeans
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker, LoopBreaker, SummaryGuard
 from palimpsest.proxy.compacting.compactor import Adoption, Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
@@ -33,9 +33,7 @@ from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.erasing import Eraser
 from palimpsest.proxy.exchange import Behaviour, Exchange
-from palimpsest.proxy.forgetting import HeldInMemory
 from palimpsest.proxy.incoming import ASGIApp
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
@@ -87,7 +85,7 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
         recall.replays,
         text_pins_share=settings.compaction.text_pins_share,
     )
-    journal = SessionJournal(parts.store, parts.jobs, time.time, new_id, parts.daily_log)
+    journal = SessionJournal(parts.store, parts.jobs, time.time, new_id, parts.erasure.log)
     quotas = Quotas(parts.store.accounts, parts.jobs)
     writer = _writer(parts, quotas)
     compactor = _compactor(parts, writer, journal)
@@ -99,22 +97,18 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
     cuts = CutPrompts(parts.windows, parts.calibrations, journal, parts.jobs)
     answered = Answered(viewing, parts.windows, journal, recall.indexing, cuts, remembers)
     exchange = _exchange(parts, viewing, journal, recall, answered, passthrough, quotas)
-    parts.erasure.forgetting.held = HeldInMemory(
-        sessions=(exchange.resolver, exchange.recorder, compactor),
-        reader=parts.reader,
-        others=(
-            parts.tokenizer.forget,
-            parts.tokens.forget_tools,
-            forget_conversations,
-            forget_masked,
-            # They hold names of sessions, and what was searched for.
-            forget_addresses,
-            policies.cache_clear,
-            recall.searching.forget,
-        ),
-        jobs=parts.jobs,
-        log=parts.daily_log,
-    )
+    forgetting = parts.erasure.forgetting
+    forgetting.sessions += [exchange.resolver.erased, exchange.recorder.erased, compactor.erased]
+    forgetting.others += [
+        parts.tokenizer.forget,
+        parts.tokens.forget_tools,
+        forget_conversations,
+        forget_masked,
+        # They hold names of sessions, and what was searched for.
+        forget_addresses,
+        policies.cache_clear,
+        recall.searching.forget,
+    ]
 
     def pages() -> ASGIApp:
         from palimpsest.main.pages import own_pages
@@ -142,7 +136,7 @@ def front_of(parts: Parts, metrics: MetricsPage | None) -> tuple[Front, Retentio
     )
     # Keys may get limits while the server runs.
     general = RetentionLimits(settings.retention.days, settings.retention.max_bytes)
-    return front, Retention(parts.store, Eraser(parts.erasure), general)
+    return front, Retention(parts.store, parts.erasure, general)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,18 +267,15 @@ def _exchange(
     )
     recorder = Recorder(store, parts.jobs, parts.newcomers, quotas)
     on_failure = settings.database.on_store_failure
-    bounds = RelayLimits(
-        limits.frame_bytes, limits.answer_bytes, delivers_unstored=on_failure == "passthrough"
+    relaying = RelayMeans(
+        *(recorder, Outcomes(parts.reader), parts.jobs, limits, on_failure == "passthrough"),
+        *(answered, recall.mixed),
     )
-    relay = Relay(recorder, Outcomes(parts.reader), parts.jobs, bounds, AnswerHooks(answered, recall.mixed))
     recovery = Recovery(
         viewing, parts.windows, parts.calibrations, journal, settings.compaction.overflow_retries
     )
     means = CompactionMeans(viewing, parts.reader, recorder, new_id)
     compactions = OwnCompactions(settings.upstream.compaction_requests, means, RefusalMemory())
-    sending = DeliveryParts(
-        parts.destinations, settings.compaction.notify, recall.recalling, parts.kept, compactions
-    )
     return Exchange(
         access=parts.access,
         references=References(store.exchanges, parts.reader),
@@ -292,7 +283,10 @@ def _exchange(
         tombstones=parts.erasure.tombstones,
         recorder=recorder,
         viewing=viewing,
-        delivery=Delivery(sending, recorder, relay, recovery),
+        delivery=Delivery(
+            *(parts.destinations, settings.compaction.notify, recall.recalling, parts.kept),
+            *(compactions, recovery, relaying),
+        ),
         passthrough=passthrough,
         quotas=quotas,
         mixed=recall.mixed,

@@ -16,7 +16,6 @@ from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_views import CompactionViews
-from palimpsest.proxy.erasing import Eraser
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.journal.session_journal import SessionJournal
@@ -75,7 +74,7 @@ def own_pages(
                 *(Exports(store, states, time.time), imports),
                 *(limits.body_bytes, limits.body_idle_seconds),
             ),
-            erases=Eraser(parts.erasure),
+            erases=parts.erasure,
             searching=searching,
             recall=tools,
             unindexes=unindexes,

@@ -30,8 +30,7 @@ from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import REMEMBERED_MODELS, Windows, WindowSources
 from palimpsest.proxy.destinations import Destinations
-from palimpsest.proxy.erasing import EraseMeans, Scrubber
-from palimpsest.proxy.forgetting import Forgetting
+from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
@@ -92,12 +91,11 @@ class Parts:
     operator: OperatorAccess
     newcomers: UnprovenNamespaces
     in_flight: InFlight
-    erasure: EraseMeans
+    erasure: Eraser
     destinations: Destinations
     summarizers: Summarizers
     worker: Worker | None
     kept: KeptAnswers
-    daily_log: DailyLog | None
     counts: Counts | None
     log: RequestLog
 
@@ -129,19 +127,20 @@ async def opened_parts(
         stack.push_async_callback(
             running.drain, settings.server.shutdown_seconds, settings.database.store_deadline_seconds
         )
-    erasure = EraseMeans(
+    gone, folder = RecentlyErased(), settings.compaction.daily_log_folder
+    erasure = Eraser(
         store=store,
         jobs=chores,
-        gone=RecentlyErased(),
+        gone=gone,
         # Most readers that prevent a scrub finish in a second; one that stays must not cost an attempt each.
         scrubbing=Scrubber(store.erasure, chores, stopping, Again(60.0)),
         tombstones=Tombstones(store.erasure, pepper),
-        forgetting=Forgetting(chores, stopping, in_flight),
+        forgetting=Forgetting(jobs, chores, stopping, in_flight, reader, Again(60.0)),
+        log=DailyLog(folder, gone) if folder is not None else None,
         clock=time.time,
     )
     access, operator = _access(settings, store, pepper, jobs)
     counts = Counts() if settings.telemetry.metrics else None
-    folder = settings.compaction.daily_log_folder
     parts = Parts(
         settings=settings,
         stopping=stopping,
@@ -168,7 +167,6 @@ async def opened_parts(
         summarizers=summarizers,
         worker=worker,
         kept=KeptAnswers(RefusalMemory(), are_kept=settings.upstream.stores_responses),
-        daily_log=DailyLog(folder, erasure.gone) if folder is not None else None,
         counts=counts,
         log=RequestLog(chores, stopping, [counts.ended] if counts is not None else ()),
     )
@@ -250,7 +248,7 @@ def _access(settings: Settings, store: Store, pepper: Pepper, jobs: Jobs) -> tup
     return access, OperatorAccess(admin_key, store.namespaces, reads=who.admin_reads)
 
 
-def _newcomers(settings: Settings, access: Access, erasure: EraseMeans) -> UnprovenNamespaces:
+def _newcomers(settings: Settings, access: Access, erasure: Eraser) -> UnprovenNamespaces:
     """The quotas of unproven namespaces."""
     who = settings.access
 

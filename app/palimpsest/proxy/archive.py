@@ -14,14 +14,13 @@ from palimpsest.core.history.message import Conversation, Message, chains_of, se
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.recall.tool_results import chain_digits_of, compaction_of, session_of
 from palimpsest.core.view.compaction import context_id
-from palimpsest.core.wire.chat import CHAT
-from palimpsest.core.wire.request import Wire
-from palimpsest.core.wire.responses.request import RESPONSES, field_in, messages_in
+from palimpsest.core.wire.responses.request import field_in, messages_in
 from palimpsest.errors import InvalidParameter, NotFound
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import PRIMING_TOKENS
+from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.exchanges import FinishedRequest
 from palimpsest.storage.history import Head, MessageRow, SessionRow
@@ -40,43 +39,6 @@ class Place:
     chain: bytes
     preamble: bytes
     is_default: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBranch:
-    """A stored branch: the subject of a view or a compaction outside a chat request.
-
-    `fixed_tokens` are those of the newest request on it; its answer limit is not stored. `rows` are its
-    messages as stored.
-    """
-
-    namespace: str
-    row: SessionRow
-    conversation: Conversation
-    headers: Headers
-    quota: Quota | None
-    model: str
-    fixed_tokens: int
-    max_output_tokens: int | None = None
-    tools: bytes | None = None
-    rows: Sequence[MessageRow] = ()
-
-    @property
-    def session(self) -> str:
-        """Our id."""
-        return self.row.id
-
-    @property
-    def wire(self) -> Wire:
-        """Chat Completions if it has a form for every message as stored, else the Responses API."""
-        said = (message.raw for message in self.conversation.messages)
-        return CHAT if all(CHAT.translated(raw) == raw for raw in said) else RESPONSES
-
-    @property
-    def tokens(self) -> int:
-        """The whole prompt without folds, in our count."""
-        talk = self.conversation
-        return self.fixed_tokens + sum(m.tokens for m in (*talk.preamble, *talk.messages))
 
 
 class Archive:
@@ -150,7 +112,7 @@ class Archive:
         weight = MESSAGE_WEIGHT * len(messages)
         talk = await offload(weight, _listed, preamble, messages, chains, place.namespace)
         fixed = _fixed_tokens(talk, asked)
-        return ReadBranch(place.namespace, place.row, talk, headers, quota, model, fixed, rows=rows)
+        return ReadBranch(place.namespace, place.row, talk, headers, quota, model, fixed, rows)
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
         """The message with this public id, and a session that contains it."""

@@ -34,9 +34,9 @@ from palimpsest.core.view.record import (
 from palimpsest.core.view.steps import plan_masks
 from palimpsest.core.view.validity import Fault, added_faults
 from palimpsest.core.view.view import CountText, applicable, cut_in, fits, kept_in, prompt_tokens, view_of
-from palimpsest.proxy.jobs import offload, weight_of
+from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay
-from palimpsest.proxy.turn import ForwardedView, Subject, Turn
+from palimpsest.proxy.turn import ForwardedView, Subject, Turn, weight_of
 from palimpsest.storage.compactions import StoredCompaction
 
 # Appended to a record's reason if no model wrote the summary.

@@ -1,7 +1,9 @@
 """Erases a session or a namespace (P6): rows, the daily log, memory, and remains in the database's files.
 
 A scrub is retried with growing delays while a reader or a store error prevents it. An erase is completed
-even if the client disconnects.
+even if the client disconnects. What is held in memory is cleared at once, and again until nothing adds to it:
+a request or a job that began before the erase may cache texts of the session after it, and no cache asks whom
+its texts belong to.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,12 +20,13 @@ import structlog
 from palimpsest.core.history.quotes import Pieces, all_words_of, pieces_of, quotation, quoted_bytes
 from palimpsest.errors import StoreError
 from palimpsest.proxy.archive import missing
-from palimpsest.proxy.forgetting import Erased, Forgetting
 from palimpsest.proxy.jobs import Again, Jobs, offload, unless
+from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.sessions.in_flight import InFlight
+from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.database import Scrub
 from palimpsest.storage.erasure import Erasure, LoneRequest, RecentlyErased
-from palimpsest.storage.history import NamedSession
 from palimpsest.storage.store import Store
 
 # Share of the time that scrubbing may take: all writers wait while a file is rewritten.
@@ -66,12 +69,8 @@ class Scrubber:
         self._next: asyncio.Task[Scrub] | None = None
         self._asked = asyncio.Event()
         self._rests_until = 0.0
-        self._state = Scrubbed(None)
-
-    @property
-    def state(self) -> Scrubbed:
-        """The current state; `files` is None until this process has something to scrub."""
-        return self._state
+        # `files` is None until this process has something to scrub.
+        self.state = Scrubbed(None)
 
     async def done(self, seconds: float) -> Scrub:
         """Scrub what was erased so far; "pending" when that takes longer than `seconds`."""
@@ -83,8 +82,8 @@ class Scrubber:
 
     def begin(self) -> asyncio.Task[Scrub]:
         """Start a job that scrubs what was erased so far, and retries until done or stopped."""
-        if self._state.files != "pending":
-            self._state = Scrubbed("pending", since=self._clock())
+        if self.state.files != "pending":
+            self.state = Scrubbed("pending", since=self._clock())
         # End the delay of a running job: the obstacle may be gone.
         self._asked.set()
         if self._next is None:
@@ -104,10 +103,10 @@ class Scrubber:
                 if done != "pending" or self._stopping.is_set():
                     break
                 rest = next(rests)
-                self._state = Scrubbed("pending", attempts, self._state.since, self._clock() + rest, trouble)
+                self.state = Scrubbed("pending", attempts, self.state.since, self._clock() + rest, trouble)
                 await unless(self._stopping, self._rested(rest))
             if self._next is None:
-                self._state = Scrubbed(done)
+                self.state = Scrubbed(done)
             return done
 
     async def _rested(self, seconds: float) -> None:
@@ -158,8 +157,80 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class EraseMeans:
-    """What erasing works with. A session is in `gone` before its first row is deleted."""
+class Erased:
+    """Sessions of a namespace, and the digests of their bodies."""
+
+    namespace: str
+    sessions: Sequence[str]
+    digests: Collection[bytes]
+
+
+class Forgetting:
+    """Clears what is held in memory of erased sessions (P6), the messages of `reader` among it.
+
+    `sessions` forget one by namespace and id; `others` are caches without an owner. `jobs` fill them behind
+    the answers; `chores` do the clearing, with delays of up to a minute: a request may be answered for an
+    hour.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        chores: Jobs,
+        stopping: asyncio.Event,
+        in_flight: InFlight,
+        reader: MessageReader,
+        again: Again,
+    ) -> None:
+        self.sessions: list[Callable[[str, str], None]] = []
+        self.others: list[Callable[[], None]] = []
+        self._jobs = jobs
+        self._chores = chores
+        self._stopping = stopping
+        self._in_flight = in_flight
+        self._reader = reader
+        self._again = again
+        # Sessions whose texts may still be added to caches.
+        self._unsettled: list[Erased] = []
+
+    def clear(self, *erased: Erased, every_message: bool = False) -> None:
+        """Clear what is held; `every_message`: an answer after the erase is not among the digests."""
+        for one in erased:
+            for session in one.sessions:
+                for forget_session in self.sessions:
+                    forget_session(one.namespace, session)
+        digests = None if every_message else frozenset().union(*(one.digests for one in erased))
+        self._reader.forget(digests)
+        for forget in self.others:
+            forget()
+
+    def clear_for_good(self, erased: Erased) -> None:
+        """As `clear`, and again in the background until all that was under way has ended."""
+        self.clear(erased)
+        self._unsettled.append(erased)
+        if len(self._unsettled) == 1:
+            self._chores.start(unless(self._stopping, self._clear_until_settled()))
+
+    async def _clear_until_settled(self) -> None:
+        while number := len(self._unsettled):
+            # Those that are erased meanwhile are cleared too, and settled in another round.
+            was_used = False
+            for rest in self._again.rests():
+                # Before the jobs: a request that ends may leave one.
+                used = self._in_flight.sessions
+                is_used = any(session in used for one in self._unsettled[:number] for session in one.sessions)
+                was_used = was_used or is_used
+                running = self._jobs.running
+                await asyncio.sleep(rest)
+                self.clear(*self._unsettled, every_message=was_used)
+                if not is_used and all(job.done() for job in running):
+                    del self._unsettled[:number]
+                    break
+
+
+@dataclass(frozen=True, slots=True)
+class Eraser:
+    """Erases sessions and namespaces. A session is in `gone` before its first row is deleted."""
 
     store: Store
     jobs: Jobs
@@ -167,60 +238,48 @@ class EraseMeans:
     scrubbing: Scrubber
     tombstones: Tombstones
     forgetting: Forgetting
+    log: DailyLog | None
     clock: Callable[[], float]
-
-    def swept(self, namespaces: Sequence[str]) -> None:
-        """Erase what is left outside the store of unproven namespaces that were swept."""
-        for namespace in namespaces:
-            self.gone.add((namespace, ""))
-            self.jobs.start(self.erased_from_logs(namespace))
-        self.scrubbing.begin()
-
-    async def erased_from_logs(self, namespace: str, session: str | None = None) -> int:
-        """Erase the session, or all, from the daily logs; the number of entries. StoreUnavailable."""
-        held = self.forgetting.held
-        return await held.log.erased(namespace, session) if held is not None and held.log is not None else 0
-
-
-class Eraser:
-    """Erases sessions and namespaces."""
-
-    def __init__(self, means: EraseMeans) -> None:
-        self._means = means
-
-    @property
-    def scrub(self) -> Scrubbed:
-        """The state of scrubbing, for all callers."""
-        return self._means.scrubbing.state
 
     async def session(self, namespace: str, name: str, *, block: bool) -> Receipt:
         """Erase the session with our id or the client's name; `block` prevents that it is recorded again.
 
         NotFound when there is none; StoreUnavailable when not all of it could be erased: try again then.
         """
-        return await self._means.jobs.finish(self._session(namespace, name, block=block))
+        return await self.jobs.finish(self._session(namespace, name, block=block))
 
     async def namespace(self, namespace: str) -> Receipt:
         """Erase all sessions of the namespace, and its blocks. StoreUnavailable, as above."""
-        return await self._means.jobs.finish(self._namespace(namespace))
+        return await self.jobs.finish(self._namespace(namespace))
 
     async def unused(self, namespace: str, session: str, since: float) -> bool:
-        """Erase the session with our id, as above; `begin_scrub` after the last one.
+        """Erase the session with our id, as above; scrub after the last one.
 
         False, and nothing of it erased from the store, if it was used after `since` or is in use.
         """
-        return await self._means.jobs.finish(self._rows(namespace, session, [], since)) is not None
+        return await self.jobs.finish(self._rows(namespace, session, [], since)) is not None
 
-    def begin_scrub(self) -> None:
-        """Scrub what was erased so far, in the background."""
-        self._means.scrubbing.begin()
+    def swept(self, namespaces: Sequence[str]) -> None:
+        """Erase what is left outside the store of unproven namespaces that were swept."""
+        for namespace in namespaces:
+            self.gone.add((namespace, ""))
+            self.jobs.start(self._erased_from_log(namespace))
+        self.scrubbing.begin()
+
+    async def _erased_from_log(self, namespace: str, session: str | None = None) -> int:
+        """Erase the session, or all, from the daily log; the number of entries. StoreUnavailable."""
+        return await self.log.erased(namespace, session) if self.log is not None else 0
 
     async def _session(self, namespace: str, name: str, *, block: bool) -> Receipt:
-        row = await self._means.store.history.named(namespace, name)
+        store, now = self.store, self.clock()
+        row = await store.history.named(namespace, name)
         if row is None:
             raise missing()
-        now = self._means.clock()
-        marks = await self._marks(namespace, row) if block else []
+        marks: list[bytes] = []
+        if block:
+            chains = await store.erasure.marks(namespace, row.id)
+            items = await store.exchanges.items_of(namespace, row.id)
+            marks = await self.tombstones.marks_of(namespace, chains, row.external_id, items)
         beside = await self._quoting(namespace, row.id)
         counts, entries = Counter[str](), 0
         # The session last: until then the order can be repeated.
@@ -231,12 +290,12 @@ class Eraser:
                 entries += erased[1]
             elif session == row.id:
                 raise missing()
-        files = await self._means.scrubbing.done(_SCRUB_SECONDS)
-        return Receipt(row.id, counts, entries, files, self.scrub, block, now, beside)
+        files = await self.scrubbing.done(_SCRUB_SECONDS)
+        return Receipt(row.id, counts, entries, files, self.scrubbing.state, block, now, beside)
 
     async def _quoting(self, namespace: str, session: str) -> list[str]:
         """Sessions of requests that quote it, were not recognized on arrival, and that nobody continued."""
-        history, erasure = self._means.store.history, self._means.store.erasure
+        history, erasure = self.store.history, self.store.erasure
         said, before = await history.said(namespace, session, None)
         pieces = dict(await offload(sum(len(one.text) for one in said), pieces_of, said))
         while before is not None:
@@ -258,61 +317,52 @@ class Eraser:
         self, namespace: str, session: str, marks: Sequence[bytes], unused_since: float | None = None
     ) -> tuple[Mapping[str, int], int] | None:
         """Erase the session from memory, log and store: rows by table, and entries of the log."""
-        store, place = self._means.store, (namespace, session)
-        erased = Erased(namespace, [session], await store.erasure.body_digests(*place))
-        self._means.forgetting.clear(erased)
-        self._means.gone.add(place)
+        erasure, place = self.store.erasure, (namespace, session)
+        erased = Erased(namespace, [session], await erasure.body_digests(*place))
+        self.forgetting.clear(erased)
+        self.gone.add(place)
         try:
-            entries = await self._means.erased_from_logs(*place)
-            rows = await store.erasure.session(*place, marks, self._means.clock(), unused_since=unused_since)
+            entries = await self._erased_from_log(*place)
+            rows = await erasure.session(*place, marks, self.clock(), unused_since=unused_since)
         except StoreError:
-            self._means.gone.discard(place)
+            self.gone.discard(place)
             # What is hidden already is deleted by a scrub.
-            self.begin_scrub()
+            self.scrubbing.begin()
             raise
         if rows is None:
             if unused_since is not None:
-                self._means.gone.discard(place)
+                self.gone.discard(place)
             return None
-        self._means.forgetting.clear_for_good(erased)
+        self.forgetting.clear_for_good(erased)
         why = "request" if unused_since is None else "retention"
         _log.info("session_erased", session=session, messages=rows["messages"], blocked=bool(marks), why=why)
         return rows, entries
 
-    async def _marks(self, namespace: str, row: NamedSession) -> list[bytes]:
-        """The marks by which the session is recognized if it comes back."""
-        store = self._means.store
-        chains, items = (
-            await store.erasure.marks(namespace, row.id),
-            await store.exchanges.items_of(namespace, row.id),
-        )
-        return await self._means.tombstones.marks_of(namespace, chains, row.external_id, items)
-
     async def _namespace(self, namespace: str) -> Receipt:
-        store, now = self._means.store, self._means.clock()
+        erasure, now = self.store.erasure, self.clock()
         there: list[str] = []
         digests: set[bytes] = set()
         before: str | None = None
-        while found := await store.erasure.sessions(namespace, before, _SESSIONS_AT_ONCE):
+        while found := await erasure.sessions(namespace, before, _SESSIONS_AT_ONCE):
             for ident, _ in found:
-                digests.update(await store.erasure.body_digests(namespace, ident))
-            there += [ident for ident, _ in found]
+                digests.update(await erasure.body_digests(namespace, ident))
+                there.append(ident)
             before = found[-1][0]
         erased = Erased(namespace, there, digests)
-        self._means.forgetting.clear(erased)
+        self.forgetting.clear(erased)
         for ident in there:
-            self._means.gone.add((namespace, ident))
+            self.gone.add((namespace, ident))
         try:
-            entries = await self._means.erased_from_logs(namespace)
-            rows = await store.erasure.namespace(namespace, now)
+            entries = await self._erased_from_log(namespace)
+            rows = await erasure.namespace(namespace, now)
         except StoreError:
             for ident in there:
-                self._means.gone.discard((namespace, ident))
+                self.gone.discard((namespace, ident))
             raise
-        self._means.forgetting.clear_for_good(erased)
+        self.forgetting.clear_for_good(erased)
         _log.info("namespace_erased", sessions=rows["sessions"], messages=rows["messages"])
-        files = await self._means.scrubbing.done(_SCRUB_SECONDS)
-        return Receipt("", rows, entries, files, self.scrub, is_blocked=False, at=now)
+        files = await self.scrubbing.done(_SCRUB_SECONDS)
+        return Receipt("", rows, entries, files, self.scrubbing.state, is_blocked=False, at=now)
 
 
 def _those_that_quote(requests: Sequence[LoneRequest], pieces: Pieces) -> list[str]:

@@ -34,10 +34,10 @@ from palimpsest.proxy.lookups.executing import MixedTurns
 from palimpsest.proxy.lookups.hidden_rounds import asked_for
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.sessions.delta import References
-from palimpsest.proxy.sessions.recorder import Outcome, Recorder
+from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.proxy.turn import ForwardedView, Turn, original
+from palimpsest.proxy.turn import ForwardedView, Outcome, Turn, original
 
 # File paths, the longest model names in use, are hardly longer. A request with a longer name passes through
 # unrecorded, because names are stored in many places.

@@ -26,13 +26,14 @@ from palimpsest.core.view.findings import Found, TurnCost, findings_of
 from palimpsest.core.view.outcomes import View
 from palimpsest.core.wire.envelope import tools_in
 from palimpsest.errors import NotFound
-from palimpsest.proxy.archive import Archive, Place, ReadBranch, missing
+from palimpsest.proxy.archive import Archive, Place, missing
 from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.lookups.hidden_rounds import rounds_shown
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import PRIMING_TOKENS, Calibrations, ModelTokens
+from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.store import Store

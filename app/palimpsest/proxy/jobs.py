@@ -12,11 +12,10 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
-from palimpsest.core.history.message import Conversation
 from palimpsest.errors import RequestError
 
 T = TypeVar("T")
@@ -118,19 +117,6 @@ P = ParamSpec("P")
 INLINE_WEIGHT = 256 * 1024
 # The cost of a message beside its text, expressed in bytes: planning 2,000 small ones takes 30 ms.
 MESSAGE_WEIGHT = 512
-_TOKEN_WEIGHT = 4
-
-
-class SizedConversation(Protocol):
-    """A conversation, and the tokens of its whole prompt."""
-
-    @property
-    def conversation(self) -> Conversation:
-        """Its messages."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the whole prompt."""
 
 
 async def offload(weight: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -138,8 +124,3 @@ async def offload(weight: int, work: Callable[P, T], *args: P.args, **kwargs: P.
     if weight <= INLINE_WEIGHT:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
-
-
-def weight_of(subject: SizedConversation) -> int:
-    """The weight of work that visits every message of a conversation."""
-    return _TOKEN_WEIGHT * subject.tokens + MESSAGE_WEIGHT * len(subject.conversation.messages)

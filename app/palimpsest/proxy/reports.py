@@ -16,11 +16,10 @@ import structlog
 
 from palimpsest.core.budget.upstream_counts import percent
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.errors import PalimpsestError, RequestError, UpstreamError
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.turn import ForwardedView, Turn, original
+from palimpsest.proxy.turn import ForwardedView, Outcome, Turn, original
 
 
 def compaction_comment(turn: Turn, shown: ForwardedView) -> bytes:
@@ -101,20 +100,6 @@ def cause_of(error: PalimpsestError) -> Cause:
     return "upstream" if isinstance(error, UpstreamError) else "proxy"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What was read of an upstream's answer, whole or not.
-
-    `messages` are one a choice, as stored, and have `tokens` in our count.
-    """
-
-    usage: Usage
-    finish_reason: str | None
-    response_id: str | None
-    messages: Sequence[bytes]
-    tokens: int
-
-
 @dataclass(slots=True)
 class RequestEntry:
     """What is known of one request so far. `status`: as sent to the client, None if nothing was sent.
@@ -147,7 +132,7 @@ class RequestEntry:
     model: str = ""
     turn: Turn | None = None
     shown: ForwardedView | None = None
-    answer: Answer | None = None
+    answer: Outcome | None = None
     began: float = field(default_factory=time.perf_counter)
     _asked: float = 0.0
     # How long it took, in seconds; 0 before its end.

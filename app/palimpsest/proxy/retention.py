@@ -60,17 +60,14 @@ class Retention:
             return 0
         began, erased = time.monotonic(), 0
         try:
-            while gone := await self._erased(await self._due(limits)):
+            while gone := await self._erased(await due(self._store.old_sessions, limits, self._clock())):
                 erased += gone
         finally:
             if erased:
-                self._eraser.begin_scrub()
+                self._eraser.scrubbing.begin()
             await self._journal.release_lease(_LEASE, self._holder)
         _log.info("retention", sessions=erased, seconds=round(time.monotonic() - began, 1))
         return erased
-
-    async def _due(self, limits: NamespaceLimits) -> list[OldSession]:
-        return await due(self._store.old_sessions, limits, self._clock())
 
     async def _erased(self, sessions: list[OldSession]) -> int:
         count = 0

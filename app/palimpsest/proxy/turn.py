@@ -1,13 +1,13 @@
-"""The values that describe one exchange: the resolved request, and the view that is forwarded.
+"""The values that describe one exchange: the resolved request, the view that is forwarded, the outcome.
 
-Subject is what compactions and views work on: a turn, or a stored branch.
+Beside the turn stands the stored branch, which views and compactions outside a request work on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 from palimpsest.core.budget.quota import Quota
 from palimpsest.core.budget.upstream_counts import as_theirs
@@ -15,11 +15,20 @@ from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.history.resolve import withdrawn_of
 from palimpsest.core.history.stored_points import Placement
+from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.view.outcomes import View
+from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.compaction_items import MANAGEMENT, threshold_in
 from palimpsest.core.wire.request import ChatRequest, Wire
+from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.proxy.incoming import Headers, Incoming
+from palimpsest.proxy.jobs import MESSAGE_WEIGHT
+from palimpsest.storage.exchange_units import ExchangeState
+from palimpsest.storage.history import MessageRow, SessionRow
 
+_TOKEN_WEIGHT = 4
+_NO_USAGE = Usage()
 Mode = Literal["full", "append", "new"]
 
 
@@ -161,49 +170,77 @@ def original(turn: Turn) -> ForwardedView:
     return ForwardedView(View((), None), turn.tokens, ratio=turn.ratio)
 
 
-class Subject(Protocol):
-    """One conversation of a session, and the rest of its prompt."""
+@dataclass(frozen=True, slots=True)
+class ReadBranch:
+    """A stored branch: the subject of a view or a compaction outside a chat request.
 
-    @property
-    def namespace(self) -> str:
-        """The caller's namespace."""
+    `fixed_tokens` are those of the newest request on it; its answer limit is not stored. `rows` are its
+    messages as stored.
+    """
+
+    namespace: str
+    row: SessionRow
+    conversation: Conversation
+    headers: Headers
+    quota: Quota | None
+    model: str
+    fixed_tokens: int
+    rows: Sequence[MessageRow]
+    max_output_tokens: None = None
+    tools: None = None
 
     @property
     def session(self) -> str:
         """Our id."""
-
-    @property
-    def model(self) -> str:
-        """The model it is for; "" when the client names none."""
+        return self.row.id
 
     @property
     def wire(self) -> Wire:
-        """The API of its requests."""
-
-    @property
-    def conversation(self) -> Conversation:
-        """Its messages."""
-
-    @property
-    def fixed_tokens(self) -> int:
-        """Tool schemas and framing, in our count."""
-
-    @property
-    def max_output_tokens(self) -> int | None:
-        """The limit of the answer, in the model's tokens; None if not stated."""
-
-    @property
-    def tools(self) -> bytes | None:
-        """The tool schemas of its requests as raw JSON; None without any, or if unknown."""
+        """Chat Completions if it has a form for every message as stored, else the Responses API."""
+        said = (message.raw for message in self.conversation.messages)
+        return CHAT if all(CHAT.translated(raw) == raw for raw in said) else RESPONSES
 
     @property
     def tokens(self) -> int:
         """The whole prompt without folds, in our count."""
+        talk = self.conversation
+        return self.fixed_tokens + sum(m.tokens for m in (*talk.preamble, *talk.messages))
+
+
+# One conversation of a session, and the rest of its prompt: what compactions and views work on.
+Subject: TypeAlias = Turn | ReadBranch
+
+
+def weight_of(subject: Subject) -> int:
+    """The weight of work that visits every message of a conversation, for `offload`."""
+    return _TOKEN_WEIGHT * subject.tokens + MESSAGE_WEIGHT * len(subject.conversation.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an exchange ended. `answers`: the upstream's answer, one message a choice.
+
+    `response_id`: the upstream's id of the answer, from which a later request may continue. `hidden`: the
+    rounds before the answer that the client did not see (rule 31). `by_upstream` is false for an answer made
+    by the proxy.
+    """
+
+    state: ExchangeState
+    status: int | None
+    answers: Sequence[Message] = ()
+    answer_state: Literal["live", "incomplete"] = "live"
+    finish_reason: str | None = None
+    usage: Usage = _NO_USAGE
+    response_id: str | None = None
+    hidden: HiddenRounds | None = None
+    by_upstream: bool = True
 
     @property
-    def headers(self) -> Headers:
-        """The caller's headers, its key among them."""
+    def hidden_tokens(self) -> int:
+        """Tokens by which hidden rounds have extended the prompt."""
+        return self.hidden.tokens if self.hidden else 0
 
     @property
-    def quota(self) -> Quota | None:
-        """What questions to a model on its behalf count against; None: nothing."""
+    def answer_tokens(self) -> int:
+        """Tokens of the answer, in our count."""
+        return sum([message.tokens for message in self.answers])

@@ -13,10 +13,10 @@ from typing import Literal
 from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import UpstreamError
-from palimpsest.proxy.answer_kinds import IncomingAnswer, Kind, kind_of, read_of
+from palimpsest.proxy.answer_kinds import IncomingAnswer, kind_of, read_of
 from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, words_sent
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
-from palimpsest.proxy.answering.relay import Relay, RelayContext
+from palimpsest.proxy.answering.relay import Relay, RelayMeans
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destinations
 from palimpsest.proxy.incoming import Headers
@@ -25,8 +25,8 @@ from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
 from palimpsest.proxy.lookups.rounds import RecallRounds
 from palimpsest.proxy.reports import compaction_comment, exchange_headers
-from palimpsest.proxy.sessions.recorder import Outcome, Recorder, state_of_status
-from palimpsest.proxy.turn import ForwardedView, Turn
+from palimpsest.proxy.sessions.recorder import state_of_status
+from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
 from palimpsest.upstream.overflow import Overflow, RequestWords, classify
 
@@ -49,11 +49,12 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryParts:
-    """Where requests go, with which headers, and how a client is notified of a compaction (E09).
+class Delivery:
+    """Sends a turn's view upstream and relays the answer.
 
-    `recalling` sends requests with our own tools; `kept` tracks which answers an upstream still has;
-    `compactions` answers requests for a compaction where the proxy makes them.
+    `notify`: how a client learns of a compaction (E09). `recalling` sends requests with our own tools; `kept`
+    tracks which answers an upstream still has; `compactions` answers requests for a compaction where the
+    proxy makes them.
     """
 
     destinations: Destinations
@@ -61,43 +62,35 @@ class DeliveryParts:
     recalling: RecallRounds
     kept: KeptAnswers
     compactions: OwnCompactions
-
-
-class Delivery:
-    """Sends a turn's view upstream and hands the answer to the relay."""
-
-    def __init__(self, sending: DeliveryParts, recorder: Recorder, relay: Relay, recovery: Recovery) -> None:
-        self._sending = sending
-        self._recorder = recorder
-        self._relay = relay
-        self._recovery = recovery
+    recovery: Recovery
+    relaying: RelayMeans
 
     def prepared(self, turn: Turn) -> Turn:
         """The turn as its upstream accepts it: fields and model name adapted."""
         if turn.wire.has_compactions:
-            turn = self._sending.compactions.prepared(turn)
-        named = self._sending.destinations.of(turn.model).named(turn.request)
+            turn = self.compactions.prepared(turn)
+        named = self.destinations.of(turn.model).named(turn.request)
         return turn if named is turn.request else replace(turn, request=named)
 
     async def deliver(self, turn: Turn, shown: ForwardedView, client: Client, *, may_compact: bool) -> None:
         """Relay the answer, or the upstream's error, to the client."""
-        own = self._sending.compactions if may_compact and turn.wire.has_compactions else None
+        own = self.compactions if may_compact and turn.wire.has_compactions else None
         refused: list[RefusedView] = []
         while own is None or not own.answers(turn):
             refusal = await self._attempt(self.prepared(turn), shown, client, may_compact=may_compact)
             if refusal is None:
                 if refused:
-                    await self._recovery.succeeded(turn, shown, refused)
+                    await self.recovery.succeeded(turn, shown, refused)
                 return
             status, body = refusal.status, refusal.body
             if own is not None and own.are_refused(turn, status, body):
                 continue
-            if turn.wire.keeps_answers and self._sending.kept.are_forgotten(turn, status, body):
+            if turn.wire.keeps_answers and self.kept.are_forgotten(turn, status, body):
                 continue
             smaller = None
             if may_compact and refusal.overflow is not None:
                 refused.append(RefusedView(shown, refusal.overflow))
-                smaller = await self._recovery.smaller(turn, refused)
+                smaller = await self.recovery.smaller(turn, refused)
             if smaller is None:
                 await self._refused(turn, shown, refusal, client)
                 return
@@ -108,13 +101,13 @@ class Delivery:
         self, turn: Turn, shown: ForwardedView, client: Client, *, may_compact: bool
     ) -> Refusal | None:
         """Send the view once; None when the answer has been relayed."""
-        await self._recorder.reserve(turn, shown, client.entry)
-        hidden_log = self._sending.recalling.begun(turn, shown) if shown.has_our_tools else None
+        await self.relaying.recorder.reserve(turn, shown, client.entry)
+        hidden_log = self.recalling.begun(turn, shown) if shown.has_our_tools else None
         opening, body = self._opening(turn, shown, hidden_log)
         client.entry.body_digest = await offload(len(body), _digest, body)
-        near = self._recovery.is_near_window(turn, shown)
+        near = self.recovery.is_near_window(turn, shown)
         relaying = False
-        client.entry.forwarded(self._sending.destinations.of(turn.model).upstream.origin, turn, shown)
+        client.entry.forwarded(self.destinations.of(turn.model).upstream.origin, turn, shown)
         try:
             async with opening as answer:
                 if answer.status >= 300:
@@ -122,30 +115,39 @@ class Delivery:
                 kind = await kind_of(answer, asked_for_stream=turn.request.stream)
                 client.entry.answered()
                 relaying = True
-                ours, comment = self._headers(turn, shown), self._comment(turn, shown, answer, kind)
-                late = may_compact and self._recovery.may_fail_late(turn, shown)
-                context = RelayContext(
-                    turn, shown, answer, kind, client, ours, may_compact, near, late, comment, hidden_log
+                comment = b""
+                if kind == "events" and self.notify == "comment":
+                    is_plain = not any(name.lower() in OF_THE_STREAM for name, _ in answer.headers)
+                    comment = compaction_comment(turn, shown) if is_plain else b""
+                late = may_compact and self.recovery.may_fail_late(turn, shown)
+                relay = Relay(
+                    *(self.relaying, turn, shown, answer, kind, client, self._headers(turn, shown)),
+                    *(may_compact, near, late, comment, hidden_log),
                 )
-                return await self._relayed(context)
+                failed = await (relay.body() if kind == "whole" else relay.stream())
+                if failed is None:
+                    return None
+                return Refusal(answer.status, answer.headers, failed.body, failed.overflow)
         except UpstreamError as error:
             # Once relaying has begun, the relay records the outcome.
             if not relaying:
                 client.entry.failed(error)
-                await self._recorder.note(turn, shown, Outcome(state="failed", status=None), client.entry)
+                await self.relaying.recorder.note(
+                    turn, shown, Outcome(state="failed", status=None), client.entry
+                )
             raise
 
     def _opening(
         self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None
     ) -> tuple[AbstractAsyncContextManager[IncomingAnswer], bytes]:
         """The upstream request for the view, with our tools if they are offered; and its body, decoded."""
-        there = self._sending.destinations.of(turn.model)
+        there = self.destinations.of(turn.model)
         headers = there.outgoing(turn.incoming.headers)
-        kept = self._sending.kept if turn.wire.keeps_answers else None
+        kept = self.kept if turn.wire.keeps_answers else None
         complete = kept.with_items(turn) if kept else turn
         if hidden_log is not None:
             body = offering(complete.request, shown.replayed)
-            return self._sending.recalling.open(complete, shown, headers, body, hidden_log), body
+            return self.recalling.open(complete, shown, headers, body, hidden_log), body
         body = body_of(
             complete,
             shown,
@@ -157,27 +159,15 @@ class Delivery:
         plain = turn.request.body if body is turn.incoming.body else body
         return there.upstream.open("POST", there.outgoing.target(turn.incoming.target), headers, body), plain
 
-    async def _relayed(self, context: RelayContext) -> Refusal | None:
-        relays = self._relay.body if context.kind == "whole" else self._relay.stream
-        failed = await relays(context)
-        if failed is None:
-            return None
-        return Refusal(context.answer.status, context.answer.headers, failed.body, failed.overflow)
-
     def _headers(self, turn: Turn, shown: ForwardedView) -> list[tuple[bytes, bytes]]:
-        return exchange_headers(turn, shown, includes_view=self._sending.notify == "header")
-
-    def _comment(self, turn: Turn, shown: ForwardedView, answer: IncomingAnswer, kind: Kind) -> bytes:
-        """The comment before the first event of a stream; empty where none can be added."""
-        is_plain = kind == "events" and not any(name.lower() in OF_THE_STREAM for name, _ in answer.headers)
-        return compaction_comment(turn, shown) if is_plain and self._sending.notify == "comment" else b""
+        return exchange_headers(turn, shown, includes_view=self.notify == "header")
 
     async def _refused(self, turn: Turn, shown: ForwardedView, refusal: Refusal, client: Client) -> None:
         """Record the outcome, then send the upstream's error unchanged."""
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
         is_long = refusal.overflow is not None
         client.entry.refused("context_length_exceeded" if is_long else "upstream_status")
-        await self._recorder.note(turn, shown, outcome, client.entry)
+        await self.relaying.recorder.note(turn, shown, outcome, client.entry)
         headers = [*answer_headers(refusal.headers), *self._headers(turn, shown)]
         await client.start(refusal.status, headers)
         await client.end(refusal.body)

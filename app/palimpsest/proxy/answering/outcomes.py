@@ -16,8 +16,7 @@ from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.recall.indexing import Indexer
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.sessions.recorder import Outcome
-from palimpsest.proxy.turn import ForwardedView, Turn
+from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.storage.exchange_units import ExchangeState
 
 

@@ -23,9 +23,8 @@ from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.journal.session_journal import SessionJournal
-from palimpsest.proxy.sessions.recorder import Outcome
 from palimpsest.proxy.token_counts import Calibrations
-from palimpsest.proxy.turn import ForwardedView, Turn
+from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.overflow import Overflow, RequestWords
 
 # Beyond this share of a known window an unexplained refusal may mean that the prompt is too long: at 0.9 of

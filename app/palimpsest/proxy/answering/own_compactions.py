@@ -28,8 +28,8 @@ from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.reports import exchange_headers
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.sessions.recorder import Outcome, Recorder
-from palimpsest.proxy.turn import Turn, original
+from palimpsest.proxy.sessions.recorder import Recorder
+from palimpsest.proxy.turn import Outcome, Turn, original
 
 Responder = Literal["upstream", "auto", "proxy"]
 # Statuses with which upstreams refuse the address, the item or the field.

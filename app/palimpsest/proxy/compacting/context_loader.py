@@ -17,11 +17,11 @@ from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
 from palimpsest.proxy.compaction_context import CompactionContext, in_force
 from palimpsest.proxy.incoming import Headers
-from palimpsest.proxy.jobs import offload, weight_of
+from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.journal_rows import block_in
 from palimpsest.proxy.lookups.hidden_rounds import Replays
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens
-from palimpsest.proxy.turn import Subject, Turn
+from palimpsest.proxy.turn import Subject, Turn, weight_of
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.store import Store
 

@@ -24,8 +24,7 @@ from palimpsest.proxy.compacting.compactor import Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.sessions.recorder import Outcome
-from palimpsest.proxy.turn import ForwardedView, Subject, Turn, original
+from palimpsest.proxy.turn import ForwardedView, Outcome, Subject, Turn, original
 
 _log = structlog.get_logger("palimpsest.viewing")
 # One plan may lead to another (masks, then a fold); each makes the prompt smaller, or takes up what another
@@ -76,8 +75,7 @@ class ViewPlanner:
         """Remember a stored answer for `answered`. The client may still wait for its end."""
         state = self._states.get(turn.exchange)
         if state is not None and outcome.state == "done" and len(outcome.answers) == 1:
-            hidden = outcome.hidden.tokens if outcome.hidden else 0
-            state.tokens, state.answer = shown.tokens + hidden, outcome.answers[0]
+            state.tokens, state.answer = shown.tokens + outcome.hidden_tokens, outcome.answers[0]
 
     def answered(self, turn: Turn) -> None:
         """The turn is over: start the summary that will be needed soon (B03).

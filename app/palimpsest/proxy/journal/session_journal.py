@@ -34,8 +34,7 @@ from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.journal.runtime import CHECKPOINTS_READ, READ_BYTES, recorded, since_completion
 from palimpsest.proxy.journal_rows import NewId, event_rows
-from palimpsest.proxy.sessions.recorder import Outcome
-from palimpsest.proxy.turn import Subject, Turn
+from palimpsest.proxy.turn import Outcome, Subject, Turn
 from palimpsest.storage.compactions import JournalEntries
 from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow
 from palimpsest.storage.store import Store

@@ -35,13 +35,13 @@ from palimpsest.core.summary.source import recall_id
 from palimpsest.core.wire.json_text import encoded as encoded_json
 from palimpsest.errors import BodyTooLarge, Conflict, NameTaken, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
-from palimpsest.proxy.archive import ReadBranch
 from palimpsest.proxy.journal.runtime import RuntimeReader, entries_of, is_of
 from palimpsest.proxy.journal_rows import NewId, event_rows
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import stored_message
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.sessions.tombstones import Tombstones
+from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.compactions import DatedCompaction
 from palimpsest.storage.exchange_units import OpenExchange
 from palimpsest.storage.journal import EventRow

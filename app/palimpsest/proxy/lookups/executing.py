@@ -22,8 +22,7 @@ from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
 from palimpsest.proxy.recall.searching import Where
 from palimpsest.proxy.recall.tools import RecallTools
-from palimpsest.proxy.sessions.recorder import Outcome
-from palimpsest.proxy.turn import Turn
+from palimpsest.proxy.turn import Outcome, Turn
 from palimpsest.storage.exchanges import Exchanges
 
 # Further calls get an error as result; each call is a search.

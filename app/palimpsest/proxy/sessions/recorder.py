@@ -11,9 +11,9 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
@@ -21,19 +21,17 @@ from palimpsest.core.budget.quota import answer_room, used_by
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
-from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.recall.rounds.offer import tools_edit
-from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.envelope import envelope_of
 from palimpsest.core.wire.responses.items import ids_in
 from palimpsest.errors import QuotaExceeded, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.incoming import Incoming
-from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload, weight_of
+from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload
 from palimpsest.proxy.quotas import Quotas
-from palimpsest.proxy.reports import Answer, RequestEntry, printable
+from palimpsest.proxy.reports import RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
-from palimpsest.proxy.turn import ForwardedView, Turn, original
+from palimpsest.proxy.turn import ForwardedView, Outcome, Turn, original, weight_of
 from palimpsest.storage.exchange_units import (
     CloseExchange,
     ExchangeState,
@@ -49,7 +47,6 @@ REMEMBERED_PATHS = 5_000
 
 # Longer names of programs are truncated.
 _CLIENT_CHARS = 60
-NO_USAGE = Usage()
 _log = structlog.get_logger("palimpsest.recorder")
 
 
@@ -60,33 +57,6 @@ RETRIED = frozenset({408, 409, 425, 429})
 def state_of_status(status: int) -> ExchangeState:
     """The state for an error status. A 4xx rejects the messages (rule 11), unless clients retry it."""
     return "rejected" if 400 <= status < 500 and status not in RETRIED else "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an exchange ended. `answers`: the upstream's answer, one message a choice.
-
-    `response_id`: the upstream's id of the answer, from which a later request may continue. `hidden`: the
-    rounds before the answer that the client did not see (rule 31). `by_upstream` is false for an answer made
-    by the proxy.
-    """
-
-    state: ExchangeState
-    status: int | None
-    answers: Sequence[Message] = ()
-    answer_state: Literal["live", "incomplete"] = "live"
-    finish_reason: str | None = None
-    usage: Usage = NO_USAGE
-    response_id: str | None = None
-    hidden: HiddenRounds | None = None
-    by_upstream: bool = True
-
-
-def answer_in(outcome: Outcome) -> Answer:
-    """What was read of the upstream's answer, for the request's entry."""
-    answers = outcome.answers
-    raw, tokens = [message.raw for message in answers], sum([message.tokens for message in answers])
-    return Answer(outcome.usage, outcome.finish_reason, outcome.response_id, raw, tokens)
 
 
 class Recorder:
@@ -298,14 +268,13 @@ def _used_by(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestE
     Nothing where it refused or failed. A client that left what it had asked for before an answer began has
     used the prompt.
     """
-    prompt = shown.tokens + (outcome.hidden.tokens if outcome.hidden else 0)
-    answer = sum([message.tokens for message in outcome.answers])
+    prompt = shown.tokens + outcome.hidden_tokens
     if outcome.status is None:
         has_left = entry is not None and entry.upstream is not None and entry.code is None
         return as_theirs(prompt, turn.ratio) if has_left else 0
     if not outcome.by_upstream or outcome.status >= HTTPStatus.MULTIPLE_CHOICES:
         return 0
-    return used_by(outcome.usage, as_theirs(prompt, turn.ratio), as_theirs(answer, turn.ratio))
+    return used_by(outcome.usage, as_theirs(prompt, turn.ratio), as_theirs(outcome.answer_tokens, turn.ratio))
 
 
 def client_of(incoming: Incoming) -> str | None:
@@ -329,7 +298,7 @@ def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
 
 def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None) -> CloseExchange:
     head, place = turn.conversation.head, turn.placement
-    compaction, hidden_tokens = shown.view.compaction, outcome.hidden.tokens if outcome.hidden else 0
+    compaction = shown.view.compaction
     sent, sent_digest = _digested(_sent(turn, shown))
     return CloseExchange(
         namespace=turn.namespace,
@@ -351,7 +320,7 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEn
         view="original" if compaction is None else "compacted",
         tokens_full=turn.tokens,
         # The last round's prompt, which is what the upstream's usage counts; nothing of what we refused.
-        tokens_forwarded=0 if outcome.state == "refused" else shown.tokens + hidden_tokens,
+        tokens_forwarded=0 if outcome.state == "refused" else shown.tokens + outcome.hidden_tokens,
         compaction=compaction.id if compaction else None,
         finished_at=time.time(),
         hidden=outcome.hidden,

@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from palimpsest.core.history.message import Message, chain_of
+from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.responses.items import ids_in
 from palimpsest.errors import RequestError, StoreError
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.sessions.recorder import NO_USAGE, stored_message
+from palimpsest.proxy.sessions.recorder import stored_message
 from palimpsest.storage.exchange_units import CloseExchange
 from palimpsest.storage.exchanges import Exchanges, InterruptedExchange
 from palimpsest.storage.journal import Journal
@@ -105,7 +106,7 @@ def _cut(left: InterruptedExchange, answers: list[Message], now: float) -> Close
         ],
         answer_state="incomplete",
         withdrawn=(),
-        usage=NO_USAGE,
+        usage=Usage(),
         finish_reason=None,
         status=200,
         view=None,

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from palimpsest.core.view.compaction import Author, Compaction
-from palimpsest.proxy.reports import Answer, RequestEntry
+from palimpsest.proxy.reports import RequestEntry
+from palimpsest.proxy.turn import Outcome
 
 # A name of `DECLARED`, and the values of its labels.
 Series: TypeAlias = tuple[str, ...]
@@ -127,13 +128,13 @@ class Counts:
         if entry.answer is not None:
             self._answer(entry, entry.answer, model)
 
-    def _answer(self, entry: RequestEntry, answer: Answer, model: str) -> None:
+    def _answer(self, entry: RequestEntry, answer: Outcome, model: str) -> None:
         add, usage, turn, shown = self.numbers, answer.usage, entry.turn, entry.shown
         read, written = usage.prompt_tokens, usage.completion_tokens
         if shown is not None:
             # A stream states no usage unless the client asks for it.
             read = shown.for_model(shown.tokens) if read is None else read
-            written = shown.for_model(answer.tokens) if written is None else written
+            written = shown.for_model(answer.answer_tokens) if written is None else written
         add["input_tokens", model] += read or 0
         add["output_tokens", model] += written or 0
         if usage.cached_tokens:

@@ -184,8 +184,9 @@ def _content(entry: RequestEntry, turn: Turn) -> dict[str, str]:
             break
         kept.append(raw)
     found = {"input.mime_type": "application/json", "input.value": _listed(kept[::-1])}
-    if entry.answer is not None and entry.answer.messages:
-        found |= {"output.mime_type": "application/json", "output.value": _listed(entry.answer.messages)}
+    if entry.answer is not None and entry.answer.answers:
+        answers = [message.raw for message in entry.answer.answers]
+        found |= {"output.mime_type": "application/json", "output.value": _listed(answers)}
     return found
 
 
