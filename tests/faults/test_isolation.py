@@ -13,10 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.proxy.access import Access, AccessRules
+from palimpsest.proxy.access import Access
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.pepper import Pepper
+from palimpsest.settings.serving import AccessSettings
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import open_store
 
@@ -231,7 +232,7 @@ async def test_who_sends_what_it_always_sent_keeps_its_namespace(
     await migrate(url)
     store = await open_store(url, new_id=iter(["found", "made anew"]).__next__)
     assert await store.accounts.namespace_of(bytes.fromhex(RECORDED[header]), 1.0) == "found"
-    access = Access(store.accounts, Jobs(), Pepper(bytes(32)), AccessRules("default", proxy_keys=False))
+    access = Access(store.accounts, Jobs(), Pepper(bytes(32)), AccessSettings())
     plain = [(b"content-type", b"application/json"), (b"openai-organization", b"o"), (b"x-request-id", b"7")]
     headers = [(header[0].encode(), header[1].encode()), *plain]
     incoming = Incoming("POST", "/chat/completions?api-version=1", headers, b"", None)

@@ -6,10 +6,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from palimpsest.core.budget.quota import Quota
-from palimpsest.errors import QuotaExceeded
+from palimpsest.errors import QuotaExceeded, StoreUnavailable
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.quotas import Quotas
+from palimpsest.proxy.quotas import Quota, Quotas
 from palimpsest.storage.accounts import Charge, Use
 from palimpsest.storage.store import Store, open_store
 
@@ -95,9 +94,8 @@ async def test_what_one_server_charges_another_sees_at_once(store: Store, url: s
     here, there = quotas_of(store), quotas_of(beside)
     bills = [await here.bill(quota), await there.bill(quota)]
     for quotas, bill in zip((here, there), bills, strict=True):
-        charge = quotas.charge_of(bill, 9)
-        await store.accounts.charge(charge)
-        quotas.settle(bill, charge)
+        with quotas.charging(bill, 9) as charge:
+            await store.accounts.charge(charge)
     assert await beside.accounts.used("a", DAY) == Use(18)
     for quotas in (here, there):
         with pytest.raises(QuotaExceeded, match=r"18 of 10 tokens.*access\.daily_tokens") as refused:
@@ -114,9 +112,8 @@ async def test_an_answer_that_is_stored_twice_is_charged_once(store: Store) -> N
     bill = await quotas.bill(Quota("a", 100))
     await quotas.reserve(bill, 90)
     for used in (95, 80, 80):
-        charge = quotas.charge_of(bill, used)
-        await store.accounts.charge(charge)
-        quotas.settle(bill, charge)
+        with quotas.charging(bill, used) as charge:
+            await store.accounts.charge(charge)
     assert await store.accounts.used("a", DAY) == Use(80)
 
 
@@ -124,7 +121,8 @@ async def test_a_charge_that_could_not_be_stored_is_stored_before_the_next_bill(
     quotas, quota = quotas_of(store), Quota("a", 100)
     bill = await quotas.bill(quota)
     await quotas.reserve(bill, 90)
-    quotas.settle(bill, quotas.charge_of(bill, 20), is_stored=False)
+    with pytest.raises(StoreUnavailable), quotas.charging(bill, 20):
+        raise StoreUnavailable("The disk is full.")
     assert await store.accounts.used("a", DAY) == Use(0, 90)
     await quotas.bill(quota)
     assert await store.accounts.used("a", DAY) == Use(20)

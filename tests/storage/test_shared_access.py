@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from palimpsest.proxy.access import Access, AccessRules
+from palimpsest.proxy.access import Access
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.pepper import load_pepper
+from palimpsest.settings.serving import AccessSettings
 from palimpsest.storage.store import open_store
 
 from tests.storage.conftest import new_id
@@ -25,9 +26,7 @@ def knocking() -> Incoming:
 async def test_a_namespace_that_one_has_swept_is_begun_anew_by_both(url: str, tmp_path: Path) -> None:
     stores = [await open_store(url, new_id=new_id, sole=True) for _ in range(2)]
     pepper = load_pepper(tmp_path / "pepper", None)
-    one, two = (
-        Access(store.accounts, Jobs(), pepper, AccessRules("r", proxy_keys=False)) for store in stores
-    )
+    one, two = (Access(store.accounts, Jobs(), pepper, AccessSettings()) for store in stores)
     swept = (await one.caller_of(knocking())).namespace
     assert (await two.caller_of(knocking())).namespace == swept
     assert await stores[0].erasure.unproven(1e12) == [swept]

@@ -184,9 +184,9 @@ def _expiry(text: str) -> float | None:
 
 
 def _listed(settings: Settings, row: KeyRow, used: Mapping[str, int]) -> ListedKey:
-    from palimpsest.core.budget.quota import quota_of
+    from palimpsest.proxy.quotas import quota_of
 
-    quota = quota_of(row.namespace, settings.access.daily_tokens, row.id, row.daily_tokens or 0)
+    quota = quota_of(row.namespace, settings.access.daily_tokens, row)
     return ListedKey(row) if quota is None else ListedKey(row, quota.tokens, used.get(quota.account, 0))
 
 

@@ -24,7 +24,7 @@ from palimpsest.main.upstreams import (
     opened_worker,
     upstream_options,
 )
-from palimpsest.proxy.access import Access, AccessRules, UnprovenNamespaces
+from palimpsest.proxy.access import Access, UnprovenNamespaces
 from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.costs import ModelPrices
@@ -243,8 +243,7 @@ def _access(settings: Settings, store: Store, pepper: Pepper, jobs: Jobs) -> tup
     who = settings.access
     given = who.admin_key
     admin_key = AdminKey(given.get_secret_value()) if given is not None else None
-    rules = AccessRules(who.realm, who.mode == "keys", who.identity_headers, who.daily_tokens, admin_key)
-    access = Access(store.accounts, jobs, pepper, rules, credential_names(settings))
+    access = Access(store.accounts, jobs, pepper, who, admin_key, credential_names(settings))
     return access, OperatorAccess(admin_key, store.namespaces, reads=who.admin_reads)
 
 

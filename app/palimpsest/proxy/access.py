@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 
 import structlog
 
-from palimpsest.core.budget.quota import Quota, quota_of
 from palimpsest.core.wire.credentials import (
     FIRST_HEADERS,
     USUAL_NAMES,
@@ -29,6 +28,8 @@ from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.incoming import Headers, Incoming
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.pepper import Pepper
+from palimpsest.proxy.quotas import Quota, quota_of
+from palimpsest.settings.serving import AccessSettings
 from palimpsest.storage.accounts import Accounts, KeyRow
 from palimpsest.storage.store import Store
 
@@ -116,26 +117,12 @@ class Caller:
     quota: Quota | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRules:
-    """Who is let in: `proxy_keys` requires a key issued by this proxy.
-
-    `realm` is mixed into every namespace. `daily_tokens` limit callers whose key sets no limit of its own.
-    `admin_key` is nobody's here: a request with it is refused, since it would go upstream.
-    """
-
-    realm: str
-    proxy_keys: bool
-    identity_headers: Sequence[str] = ()
-    daily_tokens: int = 0
-    admin_key: AdminKey | None = None
-
-
 class Access:
     """Finds the namespace and the quota of a request.
 
     All credentials of a request together identify the caller, because one header may hold a placeholder that
     every client sends beside the real key. `names` lists the headers and parameters that are credentials.
+    `admin_key` is nobody's here: a request with it is refused, since it would go upstream.
     """
 
     def __init__(
@@ -143,16 +130,17 @@ class Access:
         accounts: Accounts,
         jobs: Jobs,
         pepper: Pepper,
-        rules: AccessRules,
+        rules: AccessSettings,
+        admin_key: AdminKey | None = None,
         names: CredentialNames = USUAL_NAMES,
     ) -> None:
         self._accounts = accounts
         self._jobs = jobs
         self._pepper = pepper
         self._realm = rules.realm
-        self._proxy_keys = rules.proxy_keys
+        self._proxy_keys = rules.mode == "keys"
         self._daily_tokens = rules.daily_tokens
-        self._admin_key = rules.admin_key
+        self._admin_key = admin_key
         self._names = names
         self._identity_headers = tuple(name.lower().encode("latin-1") for name in rules.identity_headers)
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
@@ -168,7 +156,17 @@ class Access:
         remembered = self._known.get(digest)
         if remembered is not None and now < remembered[1]:
             return remembered[0]
-        caller, seconds = await self._identified(incoming, digest)
+        at, seconds, key = time.time(), float("inf"), None
+        if self._proxy_keys:
+            key = await self._key(incoming, at)
+            namespace, identity = key.namespace, self._identity_of(incoming)
+            if any(identity):
+                narrowed = self._pepper.digest_of(namespace, *identity)
+                namespace = await self._accounts.namespace_of(narrowed, at)
+            seconds = KEY_SECONDS if key.expires_at is None else min(KEY_SECONDS, key.expires_at - at)
+        else:
+            namespace = await self._accounts.namespace_of(digest, at)
+        caller = Caller(namespace, quota_of(namespace, self._daily_tokens, key))
         # An unproven namespace is not cached: another server on the same database may erase it.
         if (await self._accounts.status(caller.namespace)).proven:
             self._known[digest] = (caller, now + seconds)
@@ -242,20 +240,6 @@ class Access:
 
     def _identity_of(self, incoming: Incoming) -> tuple[str, ...]:
         return tuple([incoming.only(name) or "" for name in self._identity_headers])
-
-    async def _identified(self, incoming: Incoming, digest: bytes) -> tuple[Caller, float]:
-        """The caller, and for how many seconds that holds. Unauthorized."""
-        now = time.time()
-        if not self._proxy_keys:
-            namespace = await self._accounts.namespace_of(digest, now)
-            return Caller(namespace, quota_of(namespace, self._daily_tokens, "", 0)), float("inf")
-        key = await self._key(incoming, now)
-        namespace, identity = key.namespace, self._identity_of(incoming)
-        if any(identity):
-            narrowed = self._pepper.digest_of(namespace, *identity)
-            namespace = await self._accounts.namespace_of(narrowed, now)
-        left = KEY_SECONDS if key.expires_at is None else min(KEY_SECONDS, key.expires_at - now)
-        return Caller(namespace, quota_of(namespace, self._daily_tokens, key.id, key.daily_tokens or 0)), left
 
     async def _key(self, incoming: Incoming, now: float) -> KeyRow:
         """The valid key that the request presents; that it was used is stored in the background."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from palimpsest.core.budget.quota import Quota
 from palimpsest.core.history.message import Conversation, Message, chains_of, seed_of
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.recall.tool_results import chain_digits_of, compaction_of, session_of
@@ -18,6 +17,7 @@ from palimpsest.core.wire.responses.request import field_in, messages_in
 from palimpsest.errors import InvalidParameter, NotFound
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
+from palimpsest.proxy.quotas import Quota
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import PRIMING_TOKENS
 from palimpsest.proxy.turn import ReadBranch

@@ -11,26 +11,69 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import structlog
 
-from palimpsest.core.budget.quota import Quota, refusal, tokens_in, used_by
 from palimpsest.core.utc import day_of, left_of_day
 from palimpsest.core.wire.chat_answers import Usage, usage_of
 from palimpsest.core.wire.responses.answers import tokens_of
 from palimpsest.errors import QuotaExceeded, StoreError
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.storage.accounts import Accounts, Charge
+from palimpsest.storage.accounts import Accounts, Charge, KeyRow
 from palimpsest.upstream.decoding import decoder_for
 
 _log = structlog.get_logger("palimpsest.quotas")
 
-
 # What requests in progress have reserved may be free in so many seconds.
 _SOON_SECONDS = 5
+# Bytes of text that count as a token where nobody has counted it.
+_BYTES_PER_TOKEN = 4
+# Tokens reserved for an answer whose length the request does not bound, and at most for one that it does:
+# agents state the most that a model can write, and it writes little.
+ANSWER_TOKENS = 4_096
+_MOST_ANSWER_TOKENS = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Tokens of prompts and answers that may be charged to `account` in a UTC day.
+
+    The account is a key's id, if `is_key`, or a namespace.
+    """
+
+    account: str
+    tokens: int
+    is_key: bool = False
+
+
+def quota_of(namespace: str, default: int, key: KeyRow | None) -> Quota | None:
+    """The quota of a caller; None without a limit (0).
+
+    A key with a limit of its own is charged by itself, others are charged to the namespace.
+    """
+    if key is not None and key.daily_tokens:
+        return Quota(key.id, key.daily_tokens, is_key=True)
+    return Quota(namespace, default) if default else None
+
+
+def answer_room(stated: int | None, choices: object = 1) -> int:
+    """Tokens reserved for an answer of so many `choices`, each of at most `stated` tokens, if stated."""
+    room = ANSWER_TOKENS if stated is None else min(stated, _MOST_ANSWER_TOKENS)
+    return room * choices if isinstance(choices, int) and choices > 1 else room
+
+
+def used_by(usage: Usage, prompt_tokens: int, answer_tokens: int) -> int:
+    """Tokens of an answer, as the upstream counts; `prompt_tokens` and `answer_tokens` where it does not."""
+    prompt = prompt_tokens if usage.prompt_tokens is None else usage.prompt_tokens
+    return prompt + (answer_tokens if usage.completion_tokens is None else usage.completion_tokens)
+
+
+def tokens_in(size: int) -> int:
+    """A rough number of tokens in so many bytes of text."""
+    return -(-size // _BYTES_PER_TOKEN)
 
 
 @dataclass(slots=True)
@@ -64,7 +107,7 @@ class Quotas:
         while self._owed:
             await self._accounts.charge(self._owed[-1])
             self._owed.pop()
-        self._check(bill, *await self._accounts.used(quota.account, bill.day))
+        self._check(quota, *await self._accounts.used(quota.account, bill.day))
         return bill
 
     async def reserve(self, bill: Bill, tokens: int) -> None:
@@ -73,40 +116,55 @@ class Quotas:
         if more <= 0:
             return
         if not await self._accounts.reserve(quota.account, bill.day, more, quota.tokens):
-            self._check(bill, *await self._accounts.used(quota.account, bill.day), is_full=True)
+            used, reserved = await self._accounts.used(quota.account, bill.day)
+            # It was full a moment ago, when somebody else's request had not ended yet.
+            self._check(quota, used, max(reserved, quota.tokens - used))
         bill.reserved += more
 
-    def _check(self, bill: Bill, used: int, reserved: int, *, is_full: bool = False) -> None:
-        """`is_full`: it was a moment ago, when somebody else's request has not ended yet."""
-        least = max(0, bill.quota.tokens - used) if is_full else 0
-        if said := refusal(bill.quota, used, max(reserved, least)):
-            is_used = used >= bill.quota.tokens
-            seconds = int(left_of_day(self._clock())) + 1 if is_used else _SOON_SECONDS
-            raise QuotaExceeded(said, retry_seconds=seconds, is_used=is_used)
+    def _check(self, quota: Quota, used: int, reserved: int) -> None:
+        if used + reserved < quota.tokens:
+            return
+        is_used, seconds = used >= quota.tokens, _SOON_SECONDS
+        said = (
+            f"What is left of the quota of the day is reserved: {used:,} of {quota.tokens:,} tokens are used,"
+            f" and requests in progress have reserved {reserved:,}. What they leave is free at their end."
+        )
+        if is_used:
+            seconds = int(left_of_day(self._clock())) + 1
+            own = f"`palimpsest keys set {quota.account} --daily-tokens N`"
+            how = own if quota.is_key else "access.daily_tokens, or `palimpsest keys set` for a single key"
+            said = (
+                f"The quota of the day is used up: {used:,} of {quota.tokens:,} tokens. It begins anew at"
+                f" midnight UTC; the operator of this proxy can raise it with {how}."
+            )
+        raise QuotaExceeded(said, retry_seconds=seconds, is_used=is_used)
 
-    def charge_of(self, bill: Bill, used: int) -> Charge:
-        """What ends the bill of a request that has used these tokens; `settle` it once it is stored."""
-        return Charge(bill.quota.account, bill.day, used + bill.hidden - bill.charged, bill.reserved)
+    @contextmanager
+    def charging(self, bill: Bill, used: int) -> Iterator[Charge]:
+        """End the bill of a request that has used these tokens: the block stores the charge.
 
-    def settle(self, bill: Bill, charge: Charge, *, is_stored: bool = True) -> None:
-        """The charge is stored, or else will be, before the next bill."""
-        bill.charged, bill.reserved = bill.charged + charge.tokens, 0
-        if not is_stored:
+        What it cannot store is stored before the next bill.
+        """
+        charge = Charge(bill.quota.account, bill.day, used + bill.hidden - bill.charged, bill.reserved)
+        try:
+            yield charge
+        except StoreError:
             self._owed.append(charge)
+            bill.charged, bill.reserved = bill.charged + charge.tokens, 0
+            raise
+        bill.charged, bill.reserved = bill.charged + charge.tokens, 0
 
     def end(self, bill: Bill, used: int) -> None:
         """End, in the background, the bill of a request that is not recorded."""
-        charge = self.charge_of(bill, used)
-        self.settle(bill, charge)
-        if charge.tokens or charge.released:
-            self._jobs.start(self._charged(charge))
+        if used + bill.hidden != bill.charged or bill.reserved:
+            self._jobs.start(self._ended(bill, used))
 
-    async def _charged(self, charge: Charge) -> None:
+    async def _ended(self, bill: Bill, used: int) -> None:
         try:
-            await self._accounts.charge(charge)
+            with self.charging(bill, used) as charge:
+                await self._accounts.charge(charge)
         except StoreError as error:
-            self._owed.append(charge)
-            _log.warning("use_not_stored", error=type(error).__name__, account=charge.account)
+            _log.warning("use_not_stored", error=type(error).__name__, account=bill.quota.account)
 
 
 # Usage stands at the end of an answer; of the Responses API a few fields follow.

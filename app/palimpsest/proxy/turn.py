@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from palimpsest.core.budget.quota import Quota
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.message import Conversation, Message
@@ -24,6 +23,7 @@ from palimpsest.core.wire.request import ChatRequest, Wire
 from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.proxy.incoming import Headers, Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT
+from palimpsest.proxy.quotas import Quota
 from palimpsest.storage.exchange_units import ExchangeState
 from palimpsest.storage.history import MessageRow, SessionRow
 

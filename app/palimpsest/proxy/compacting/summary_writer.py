@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from palimpsest.core.budget.quota import Quota
 from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.prompt import (
     DEFAULT_INSTRUCTIONS,
@@ -36,7 +35,7 @@ from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
 from palimpsest.proxy.compacting.questions import Prompts, ReasoningTokens
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
 from palimpsest.proxy.jobs import unless
-from palimpsest.proxy.quotas import Bill, Quotas
+from palimpsest.proxy.quotas import Bill, Quota, Quotas
 from palimpsest.storage.journal import Journal, TokensSpent
 from palimpsest.upstream.summarizer import (
     Failed,

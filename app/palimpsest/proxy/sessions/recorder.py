@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import structlog
 
-from palimpsest.core.budget.quota import answer_room, used_by
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
@@ -28,7 +27,7 @@ from palimpsest.errors import QuotaExceeded, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload
-from palimpsest.proxy.quotas import Quotas
+from palimpsest.proxy.quotas import Quotas, answer_room, used_by
 from palimpsest.proxy.reports import RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn, original, weight_of
@@ -99,17 +98,11 @@ class Recorder:
         `entry` knows when the answer came, or whose fault its absence is.
         """
         closed = _closed(turn, shown, outcome, entry)
-        bill, charge = turn.incoming.bill, None
-        if bill is not None:
-            charge = self._quotas.charge_of(bill, _used_by(turn, shown, outcome, entry))
-        try:
-            await self._store.exchanges.close(replace(closed, charge=charge))
-        except StoreError:
-            if bill is not None and charge is not None:
-                self._quotas.settle(bill, charge, is_stored=False)
-            raise
-        if bill is not None and charge is not None:
-            self._quotas.settle(bill, charge)
+        if (bill := turn.incoming.bill) is None:
+            await self._store.exchanges.close(closed)
+        else:
+            with self._quotas.charging(bill, _used_by(turn, shown, outcome, entry)) as charge:
+                await self._store.exchanges.close(replace(closed, charge=charge))
         if len(outcome.answers) == 1:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
