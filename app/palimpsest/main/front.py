@@ -11,7 +11,6 @@ from palimpsest.api.chat import ChatEndpoint, PassthroughEndpoint
 from palimpsest.api.front import Admission, ConcurrencyLimit, Front, LazyPages
 from palimpsest.api.health import HealthPages
 from palimpsest.api.metrics import MetricsPage
-from palimpsest.core.history.session_sources import SessionSources
 from palimpsest.core.notes.reader import forget_conversations
 from palimpsest.core.summary.prompt import Instructions
 from palimpsest.core.view.masking import forget_masked
@@ -47,7 +46,7 @@ from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.retention import Retention
-from palimpsest.proxy.sessions.delta import Deltas, References
+from palimpsest.proxy.sessions.delta import References, Transcripts
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.side_requests import SideRequests
@@ -252,18 +251,11 @@ def _exchange(
 ) -> Exchange:
     """The exchange that answers chat requests."""
     settings, limits, store = parts.settings, parts.settings.limits, parts.store
-    how, in_flight = settings.sessions, parts.in_flight
-    sources = SessionSources(how.headers)
-    deltas = Deltas(
-        store.history,
-        parts.reader,
-        in_flight,
-        default_mode=how.default_mode,
-        transcript_bytes=limits.message_cache_bytes // _TRANSCRIPTS_PART,
-    )
+    in_flight, transcripts = parts.in_flight, Transcripts(limits.message_cache_bytes // _TRANSCRIPTS_PART)
     beside = SideRequests(store.history, in_flight)
     resolver = Resolver(
-        *(store, parts.reader, deltas, beside, sources, parts.calibrations, new_id, in_flight)
+        *(store, parts.reader, beside, settings.sessions, transcripts),
+        *(parts.calibrations, new_id, in_flight),
     )
     recorder = Recorder(store, parts.jobs, parts.newcomers, quotas)
     on_failure = settings.database.on_store_failure

@@ -13,7 +13,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from palimpsest.core.history.append import Mode, Repeat
+from palimpsest.core.history.append import (
+    Mode,
+    ModeFacts,
+    NeedsTranscript,
+    Repeat,
+    appended_of,
+    is_serialized,
+    mode_of,
+)
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.message import Conversation, Message, conversation_of, seed_of
 from palimpsest.core.history.resolve import (
@@ -27,39 +35,45 @@ from palimpsest.core.history.resolve import (
 from palimpsest.core.history.session_sources import SessionName, SessionSources, session_name_of
 from palimpsest.core.history.stored_points import Placement, StoredPoint
 from palimpsest.core.wire.request import ChatRequest
-from palimpsest.core.wire.responses.request import stored_field
+from palimpsest.core.wire.responses.request import messages_in, stored_field
 from palimpsest.errors import OtherWire
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
-from palimpsest.proxy.sessions.delta import Deltas, RequestedSession
+from palimpsest.proxy.sessions.delta import Transcript, Transcripts
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.proxy.turn import Turn
+from palimpsest.settings.compacting import Sessions
 from palimpsest.storage.history import NamedSession, StoredResponse
 from palimpsest.storage.store import Store
 
+_NOTHING = Conversation((), (), ())
+# Requests that may wait for the previous turn of their session: no person types eight turns ahead (rule 10).
+WAITING_APPENDS = 8
+
 
 class Resolver:
-    """Resolves parsed requests to turns."""
+    """Resolves parsed requests to turns; those of new messages alone stand for the whole conversation."""
 
     def __init__(
         self,
         store: Store,
         reader: MessageReader,
-        deltas: Deltas,
         beside: SideRequests,
-        sources: SessionSources,
+        how: Sessions,
+        transcripts: Transcripts,
         calibrations: Calibrations,
         new_id: Callable[[], str],
         in_flight: InFlight,
     ) -> None:
         self._store = store
         self._reader = reader
-        self._deltas = deltas
         self._beside = beside
-        self._sources = sources
+        self._sources = SessionSources(how.headers)
+        self._default_mode = how.default_mode
+        self._transcripts = transcripts
         self._calibrations = calibrations
         self._new_id = new_id
         self.in_flight = in_flight
@@ -72,33 +86,52 @@ class Resolver:
         self, namespace: str, incoming: Incoming, request: ChatRequest, name: SessionName | None
     ) -> Turn:
         """The resolved request. RequestError for invalid headers, or messages that do not fit the session."""
-        row = await self._store.history.named(namespace, name.value) if name else None
-        repeats = await self._repeats(namespace, incoming)
-        named = RequestedSession(name, row, Repeat(is_retry(incoming), _head_in(row, repeats)))
-        before = await self._before(namespace, request)
-        mode, talk = await self._read_as(namespace, incoming, request, named, before)
-        instructions = (*await self._field_of(request), *talk.preamble)
+        history, key = self._store.history, incoming.header(b"idempotency-key")
+        row = await history.named(namespace, name.value) if name else None
+        repeats = await self._store.exchanges.of_key(namespace, key) if key else None
+        # The SDK's header says that the request is a retry.
+        is_retry = (incoming.header(b"x-stainless-retry-count") or "0").strip() not in ("", "0")
+        repeat = Repeat(is_retry, repeats[1] if row and repeats and repeats[0] == row.id else None)
+        # The answer that it continues from, by the upstream's id.
+        before = await history.response(namespace, request.previous) if request.previous else None
+        mode, talk = await self._read_as(namespace, incoming, request, name, row, repeat, before)
+        field = [stored_field(request.instructions)] if request.instructions is not None else []
+        instructions = (*await self._reader.read_stored(field, request.model), *talk.preamble)
+        named = row.id if row is not None and mode != "new" else None
         facts = RequestFacts(
             preamble=preamble_digest(instructions),
             named=name is not None or before is not None,
-            session=_continued(before, row, mode),
-            retry=named.repeat.retry,
+            session=before.session if before is not None else named,
+            retry=is_retry,
             repeats=repeats,
         )
-        fixed_tokens = await self._fixed_tokens(namespace, request)
+        beside = (request.tools, request.response_format, request.instructions)
+        # Counting a byte costs eight times reading it.
+        weight = 8 * sum([len(raw or b"") for raw in beside])
+        fixed_tokens = await offload(weight, self._calibrations.fixed_tokens, namespace, request)
         # For a continued conversation nothing is awaited from here to the return, so that the caller marks
         # the point as taken before another request is placed.
-        placement, mark = await self._placed(namespace, incoming, request, talk, facts)
+        placement = await self._found(namespace, talk, facts)
+        mark: Mark = "client_compaction"
+        if not incoming.asks_for_compaction and request.trigger is None:
+            may_join = not facts.named
+            placement, mark = await self._beside.placed(
+                namespace, talk, placement, time.time(), may_join=may_join
+            )
+        session = placement.session
+        if session is None and name is not None and row is None:
+            # Parallel first requests with one name get the same id.
+            session = self.in_flight.id_of(namespace, name.value, self._new_id)
         return Turn(
             namespace=namespace,
             incoming=incoming,
             request=request,
             conversation=talk,
             placement=placement,
-            session=placement.session or self._session_id(namespace, name, row),
+            session=session or self._new_id(),
             exchange=incoming.ident or self._new_id(),
             external_id=name.value if name and placement.session is None else None,
-            takes_name=placement.session is None and _is_name_taken(row),
+            takes_name=placement.session is None and row is not None and row.external_id is not None,
             mode=mode,
             instructions=instructions,
             fixed_tokens=fixed_tokens,
@@ -115,80 +148,87 @@ class Resolver:
         namespace: str,
         incoming: Incoming,
         request: ChatRequest,
-        named: RequestedSession,
+        name: SessionName | None,
+        row: NamedSession | None,
+        repeat: Repeat,
         before: StoredResponse | None,
     ) -> tuple[Mode, Conversation]:
         """The mode of the request, and its whole conversation in the form of its wire."""
-        messages = await self._read(request)
-        sent = await offload(MESSAGE_WEIGHT * len(messages), conversation_of, messages, seed_of(namespace))
+        history, seed = self._store.history, seed_of(namespace)
+        messages = await self._reader.read(request.message_spans, request.model)
+        sent = await offload(MESSAGE_WEIGHT * len(messages), conversation_of, messages, seed)
+        header = incoming.header(b"x-session-mode")
         if before is not None:
-            mode, talk = await self._deltas.behind(namespace, before, sent, request.model)
-        elif named.name is None and incoming.header(b"x-session-mode") is None:
+            rows = await history.messages(namespace, before.session, before.chain)
+            raws = await history.preamble(namespace, before.session, before.preamble)
+            bodies = [*messages_in(raws), *(each.body for each in rows)]
+            stored = await self._reader.read_stored(bodies, request.model)
+            talk = conversation_of([*stored, *sent.preamble, *sent.messages], seed)
+        elif name is None and header is None:
             # Only a named session can be appended to.
             return "full", sent
         else:
-            mode, talk = await self._deltas.read(namespace, incoming, sent, named, request.model)
-        if mode != "append":
-            return mode, talk
-        return mode, await offload(MESSAGE_WEIGHT * len(talk.messages), _on_wire, request, talk)
+            facts = ModeFacts(
+                header=header,
+                default=self._default_mode,
+                may_append=name is not None and name.may_append,
+                exists=row is not None,
+                full_history=row is not None and row.full_history,
+                appends=row is not None and row.appends,
+            )
+            mode = mode_of(sent, facts, None)
+            if mode == "full" or mode == "new":
+                return mode, sent
+            known = await self._transcript(namespace, row, request.model)
+            if isinstance(mode, NeedsTranscript):
+                mode = mode_of(sent, facts, known)
+            if mode != "append":
+                return "full", sent
+            talk = appended_of(known, sent, repeat).conversation
+        return "append", await offload(MESSAGE_WEIGHT * len(talk.messages), _on_wire, request, talk)
+
+    async def _transcript(self, namespace: str, row: NamedSession | None, model: str) -> Conversation:
+        """The default branch of the session with its instructions; empty for a new session."""
+        history = self._store.history
+        heads = await history.heads(namespace, row.id) if row else ()
+        if row is None or not heads:
+            return _NOTHING
+        head, place = heads[0], (namespace, row.id)
+        known = self._transcripts.of(place, model, head.preamble)
+        rows = await history.messages(namespace, row.id, head.chain, known.head if known else b"")
+        if known is not None and rows and rows[0].chain == known.head:
+            fresh = await self._reader.read_stored([each.body for each in rows[1:]], model)
+            talk = known.talk.extended(fresh)
+        else:
+            raws = await history.preamble(namespace, row.id, head.preamble)
+            bodies = [*messages_in(raws), *(each.body for each in rows)]
+            # Rows of a rebased list are stored under other digests than those of this list.
+            talk = conversation_of(await self._reader.read_stored(bodies, model), seed_of(namespace))
+        self._transcripts.keep(place, Transcript(model, head.chain, head.preamble, talk))
+        return talk
 
     def erased(self, namespace: str, session: str) -> None:
-        """Forget the id given to an erased session's name."""
-        self._deltas.erased(namespace, session)
+        """Forget what was read of an erased session, and the id given to its name."""
+        self._transcripts.forget((namespace, session))
         self.in_flight.erased(session)
 
     @asynccontextmanager
     async def in_turn(
         self, namespace: str, incoming: Incoming, request: ChatRequest
     ) -> AsyncIterator[SessionName | None]:
-        """The session name of the request; appends to that session wait until the block ends."""
-        name = self._name(incoming, request)
-        if name is None:
-            yield None
-            return
-        messages = await self._read(request)
-        async with self._deltas.in_turn(namespace, incoming, name, messages):
-            yield name
+        """The session name of the request; those that may append to one session wait until the block ends.
 
-    async def _field_of(self, request: ChatRequest) -> Sequence[Message]:
-        """The request's `instructions` field as a stored message."""
-        raws = [stored_field(request.instructions)] if request.instructions is not None else []
-        return await self._reader.read_stored(raws, request.model)
-
-    async def _fixed_tokens(self, namespace: str, request: ChatRequest) -> int:
-        counted = self._calibrations.fixed_tokens
-        return await offload(_schema_weight(request), counted, namespace, request)
-
-    async def _read(self, request: ChatRequest) -> Sequence[Message]:
-        return await self._reader.read(request.message_spans, request.model)
-
-    def _name(self, incoming: Incoming, request: ChatRequest) -> SessionName | None:
-        wanted = (*self._sources.body_keys, "metadata")
-        return session_name_of(
-            incoming.headers, incoming.path_session, request.members(wanted), self._sources
-        )
-
-    async def _before(self, namespace: str, request: ChatRequest) -> StoredResponse | None:
-        """The stored answer that the request continues from, by the upstream's id."""
-        return await self._store.history.response(namespace, request.previous) if request.previous else None
-
-    async def _repeats(self, namespace: str, incoming: Incoming) -> tuple[str, bytes] | None:
-        key = incoming.header(b"idempotency-key")
-        return await self._store.exchanges.of_key(namespace, key) if key else None
-
-    async def _placed(
-        self,
-        namespace: str,
-        incoming: Incoming,
-        request: ChatRequest,
-        talk: Conversation,
-        facts: RequestFacts,
-    ) -> tuple[Placement, Mark]:
-        """The placement of the request, and its mark if it is a side request."""
-        found = await self._found(namespace, talk, facts)
-        if _is_compaction(incoming, request):
-            return found, "client_compaction"
-        return await self._beside.placed(namespace, talk, found, time.time(), may_join=not facts.named)
+        Conflict when too many wait.
+        """
+        members = request.members((*self._sources.body_keys, "metadata"))
+        name = session_name_of(incoming.headers, incoming.path_session, members, self._sources)
+        if name is not None and name.may_append:
+            messages = await self._reader.read(request.message_spans, request.model)
+            if is_serialized(messages, incoming.header(b"x-session-mode"), self._default_mode):
+                async with self.in_flight.in_turn(f"{namespace}\0{name.value}", WAITING_APPENDS):
+                    yield name
+                return
+        yield name
 
     async def _found(self, namespace: str, talk: Conversation, facts: RequestFacts) -> Placement:
         known: Sequence[StoredPoint] = ()
@@ -227,44 +267,10 @@ class Resolver:
             return lookups
         return replace(lookups, known=known, twins=twins)
 
-    def _session_id(self, namespace: str, name: SessionName | None, row: NamedSession | None) -> str:
-        """A new id; parallel first requests with one name get the same one."""
-        if name is None or row is not None:
-            return self._new_id()
-        return self.in_flight.id_of(namespace, name.value, self._new_id)
-
-
-def _schema_weight(request: ChatRequest) -> int:
-    """The weight of what stands beside the messages: counting a byte costs eight times reading it."""
-    return 8 * sum(
-        [len(raw or b"") for raw in (request.tools, request.response_format, request.instructions)]
-    )
-
-
-def _is_compaction(incoming: Incoming, request: ChatRequest) -> bool:
-    """True for a compaction request of the Responses API."""
-    return incoming.asks_for_compaction or request.trigger is not None
-
-
-def is_retry(incoming: Incoming) -> bool:
-    """True when the SDK's header says that the request is a retry."""
-    return (incoming.header(b"x-stainless-retry-count") or "0").strip() not in ("", "0")
-
 
 def preamble_digest(preamble: Sequence[Message]) -> bytes:
     """A digest of the exact bytes of a request's instructions."""
     return hashlib.sha256(b"".join([message.digest for message in preamble])).digest()
-
-
-def _is_name_taken(row: NamedSession | None) -> bool:
-    return row is not None and row.external_id is not None
-
-
-def _continued(before: StoredResponse | None, row: NamedSession | None, mode: Mode) -> str | None:
-    """The stored session that the request names, by an answer or by name; None without one."""
-    if before is not None:
-        return before.session
-    return row.id if row is not None and mode != "new" else None
 
 
 def _on_wire(request: ChatRequest, talk: Conversation) -> Conversation:
@@ -288,7 +294,3 @@ def _on_wire(request: ChatRequest, talk: Conversation) -> Conversation:
     return replace(
         talk, preamble=tuple(map(converted, talk.preamble)), messages=tuple(map(converted, talk.messages))
     )
-
-
-def _head_in(row: NamedSession | None, repeats: tuple[str, bytes] | None) -> bytes | None:
-    return repeats[1] if row and repeats and repeats[0] == row.id else None
