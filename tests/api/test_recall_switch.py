@@ -127,9 +127,8 @@ async def test_beside_the_turns_nothing_is_written_either(
     store = await open_store(f"sqlite:///{file}", new_id=lambda: uuid.uuid4().hex)
     try:
         switch = RecallSwitch(store.journal, lambda stored: is_on)
-        await Indexer(store.search, Jobs(), Background(Jobs()), asyncio.Event(), switch).catch_up(
-            namespace, session
-        )
+        indexing = Indexer(store.search, Jobs(), Background(Jobs()), asyncio.Event(), switch, 10.0)
+        await indexing.caught_up(namespace, session)
     finally:
         await store.close()
     assert rows_in(tmp_path) == rows

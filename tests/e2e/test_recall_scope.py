@@ -16,8 +16,7 @@ from palimpsest.core.recall.words import Words
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.recall.describing import Describer
-from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
+from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher, Where
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.settings.compacting import RecallSettings
@@ -62,11 +61,9 @@ async def model_in(folder: Path, chat: Chat) -> AsyncIterator[Model]:
     try:
         heads = await store.history.heads(namespace, chat.session)
         switch = RecallSwitch(store.journal, lambda stored: True)
-        indexing = Indexer(store.search, Jobs(), Background(Jobs()), asyncio.Event(), switch)
-        searching = Searcher(
-            store.search, IndexCatchUp(store.search, indexing, switch, 10.0), switch, RecallSettings()
-        )
-        tools = RecallTools(store, searching, Describer(store, 25_000), switch, lambda: uuid.uuid4().hex)
+        indexing = Indexer(store.search, Jobs(), Background(Jobs()), asyncio.Event(), switch, 10.0)
+        searching = Searcher(store.search, indexing, switch, RecallSettings())
+        tools = RecallTools(store, searching, switch, lambda: uuid.uuid4().hex, 25_000)
         yield Model(store, tools, Where(namespace, chat.session, heads[0].chain))
     finally:
         await store.close()

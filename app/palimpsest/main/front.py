@@ -41,8 +41,7 @@ from palimpsest.proxy.lookups.hidden_rounds import Replays
 from palimpsest.proxy.lookups.rounds import RecallRounds
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.quotas import Quotas
-from palimpsest.proxy.recall.describing import Describer
-from palimpsest.proxy.recall.indexing import IndexCatchUp, Indexer, RecallSwitch
+from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.retention import Retention
@@ -155,11 +154,11 @@ def recall_of(parts: Parts) -> RecallParts:
     settings, stopping = parts.settings, parts.stopping
     how, limits = settings.recall, settings.limits
     switch = RecallSwitch(parts.store.journal, partial(recall_enabled, settings))
-    indexing = Indexer(parts.store.search, parts.jobs, parts.background, stopping, switch)
-    catching_up = IndexCatchUp(parts.store.search, indexing, switch, how.search_wait_seconds)
-    searching = Searcher(parts.store.search, catching_up, switch, how)
-    describing = Describer(parts.store, how.large_payload_tokens)
-    tools = RecallTools(parts.store, searching, describing, switch, new_id)
+    indexing = Indexer(
+        *(parts.store.search, parts.jobs, parts.background, stopping, switch, how.search_wait_seconds)
+    )
+    searching = Searcher(parts.store.search, indexing, switch, how)
+    tools = RecallTools(parts.store, searching, switch, new_id, how.large_payload_tokens)
     refusing = RefusalMemory()
     executing = ToolExecutor(
         tools,

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from palimpsest.core.recall.lineage import Lineage
-from palimpsest.core.recall.quotes import Hit, Quote
+from palimpsest.core.recall.quotes import Hit
 from palimpsest.core.recall.tool_calls import DESCRIBE, GREP, PAGE_CHARS
-from palimpsest.core.recall.words import Kind, SearchEntry
+from palimpsest.core.recall.words import SearchEntry
 from palimpsest.core.view.compaction import context_id, reference_to
 from palimpsest.core.view.json_results import cut
 from palimpsest.core.view.masking import shown
@@ -92,43 +91,6 @@ _MONTHS = (
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceMessage:
-    """A message that a summary was made from. `at` is UTC seconds."""
-
-    id: str
-    role: str
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class EntryPlace:
-    """An entry's id, session and kind, and when it was stored (UTC seconds)."""
-
-    id: str
-    session: str
-    at: float
-    kind: Kind = "message"
-
-
-@dataclass(frozen=True, slots=True)
-class HitFacts:
-    """Facts about a hit: its session, a message's tokens, a summary's compaction."""
-
-    session: str
-    tokens: int = 0
-    compaction: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Many:
-    """How many entries match; a lower bound unless `is_counted`."""
-
-    found: int
-    is_counted: bool = True
-
-
 def time_of(at: float) -> str:
     """UTC seconds as ISO 8601."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -148,22 +110,24 @@ def first_line(text: str) -> str:
 
 def grep_result(
     session: str,
-    many: Many,
     hits: Sequence[Hit],
-    stored: Mapping[str, HitFacts],
-    lineages: Mapping[str, Lineage],
+    facts: Mapping[str, tuple[str, int, Lineage | None]],
+    found: int,
+    *,
+    is_counted: bool,
 ) -> Json:
-    """The result of a search; `stored` has facts by the hits' ids, `lineages` are by compaction.
+    """The result of a search that `found` so many entries, or more unless `is_counted`.
 
-    A message has neither depth nor sources; a large payload is shown by its head and tail.
+    `facts`: by a hit's id its session, a message's tokens, and a summary's lineage. A message has neither
+    depth nor sources; a large payload is shown by its head and tail.
     """
     return {
         "tool": GREP,
         "session": session,
         "conversation": conversation_id(session),
-        "totalFound": many.found,
-        **({} if many.is_counted else {"totalFoundIsAtLeast": True}),
-        "results": [_item(hit, stored[hit.quote.entry.id], lineages) for hit in hits],
+        "totalFound": found,
+        **({} if is_counted else {"totalFoundIsAtLeast": True}),
+        "results": [_item(hit, *facts[hit.quote.entry.id]) for hit in hits],
     }
 
 
@@ -177,19 +141,19 @@ def reference(entry: SearchEntry, tokens: int) -> Json:
 
 
 def summary_result(
-    place: EntryPlace,
-    text: str,
+    entry: SearchEntry,
+    session: str,
     lineage: Lineage,
-    sources: Sequence[SourceMessage],
+    sources: Sequence[SearchEntry],
     page: tuple[int, int] | None,
 ) -> Json:
     """A page of a summary, without its fence, and the first messages that it was made from, in order."""
     return {
-        **_head(place),
+        **_head(entry, session),
         "depth": lineage.depth,
         "node": lineage.kind,
         "parents": [summary_id(parent) for parent in lineage.parents],
-        **_page(text, page or (0, PAGE_CHARS)),
+        **_page(entry.text, page or (0, PAGE_CHARS)),
         "sourceMessageCount": len(lineage.sources),
         "sources": [
             {"id": one.id, "role": one.role, "time": time_of(one.at), "firstLine": first_line(one.text)}
@@ -198,22 +162,22 @@ def summary_result(
     }
 
 
-def message_result(place: EntryPlace, role: str, text: str, page: tuple[int, int] | None) -> Json:
+def message_result(entry: SearchEntry, session: str, page: tuple[int, int] | None) -> Json:
     """A page of a message; the first page begins with its role."""
-    chosen = _page(text, page or (0, PAGE_CHARS))
+    chosen = _page(entry.text, page or (0, PAGE_CHARS))
     if not chosen["offset"]:
-        chosen["text"] = f"{role}: {chosen['text']}"
-    return {**_head(place), "role": role, **chosen}
+        chosen["text"] = f"{entry.role}: {chosen['text']}"
+    return {**_head(entry, session), "role": entry.role, **chosen}
 
 
-def payload_result(place: EntryPlace, role: str, text: str, tokens: int) -> Json:
+def payload_result(entry: SearchEntry, session: str, tokens: int) -> Json:
     """Head and tail of a large payload, and how to read the rest."""
     return {
-        **_head(place),
-        "role": role,
+        **_head(entry, session),
+        "role": entry.role,
         "tokens": tokens,
-        "preview": shown(text, PREVIEW_CHARS, reference_to(DESCRIBE, place.id))[:PREVIEW_CHARS],
-        "totalChars": len(text),
+        "preview": shown(entry.text, PREVIEW_CHARS, reference_to(DESCRIBE, entry.id))[:PREVIEW_CHARS],
+        "totalChars": len(entry.text),
         "nextOffset": 0,
         "howToRead": f"{DESCRIBE} with this id, offset 0 and a limit of up to 16000 gives the first page; "
         "each page says the offset of the next.",
@@ -225,14 +189,14 @@ def error_result(code: str, message: str) -> str:
     return encoded({"error": {"code": code, "message": message}}).decode()
 
 
-def _head(place: EntryPlace) -> Json:
+def _head(entry: SearchEntry, session: str) -> Json:
     return {
         "tool": DESCRIBE,
-        "id": place.id,
-        "kind": place.kind,
-        "session": place.session,
-        "conversation": conversation_id(place.session),
-        "time": time_of(place.at),
+        "id": entry.id,
+        "kind": entry.kind,
+        "session": session,
+        "conversation": conversation_id(session),
+        "time": time_of(entry.at),
     }
 
 
@@ -247,14 +211,13 @@ def _page(text: str, page: tuple[int, int]) -> Json:
     }
 
 
-def _item(hit: Hit, stored: HitFacts, lineages: Mapping[str, Lineage]) -> Json:
+def _item(hit: Hit, session: str, tokens: int, lineage: Lineage | None) -> Json:
     entry = hit.quote.entry
-    lineage = lineages.get(stored.compaction)
     item: Json = {
         "id": entry.id,
         "kind": entry.kind,
         "role": entry.role or None,
-        "session": stored.session,
+        "session": session,
         "time": time_of(entry.at),
         "month": month_of(entry.at),
         "snippet": hit.quote.text,
@@ -262,13 +225,8 @@ def _item(hit: Hit, stored: HitFacts, lineages: Mapping[str, Lineage]) -> Json:
         "sourceMessageCount": len(lineage.sources) if lineage else None,
     }
     if entry.kind == "payload":
-        item |= reference(entry, stored.tokens)
-    if hit.before:
-        item["before"] = [_neighbour(quote) for quote in hit.before]
-    if hit.after:
-        item["after"] = [_neighbour(quote) for quote in hit.after]
+        item |= reference(entry, tokens)
+    for name, quotes in (("before", hit.before), ("after", hit.after)):
+        if quotes:
+            item[name] = [f"{quote.entry.role}: {quote.text}" for quote in quotes]
     return item
-
-
-def _neighbour(quote: Quote) -> str:
-    return f"{quote.entry.role}: {quote.text}"

@@ -47,6 +47,8 @@ class RecallSwitch:
             )
 
 
+# Sessions that a search of a whole namespace indexes or scans first: those written last.
+_SESSIONS = 256
 # Delay after an answer before its session is indexed, so that quick turns are indexed together (seconds).
 DELAY_SECONDS = 2.0
 # Sessions queued for indexing; beyond this a search indexes what is missing.
@@ -60,8 +62,16 @@ REST_SHARE = 2.0
 _log = structlog.get_logger("palimpsest.recall")
 
 
+@dataclass(frozen=True, slots=True)
+class IndexLag:
+    """Sessions that are not fully indexed, those written last first. `is_all`: there are no others."""
+
+    sessions: Sequence[str]
+    is_all: bool
+
+
 class Indexer:
-    """Keeps the index up to date, in the background and on demand."""
+    """Keeps the index up to date, in the background and, before a search, for at most `wait_seconds`."""
 
     def __init__(
         self,
@@ -70,7 +80,9 @@ class Indexer:
         background: Background,
         stopping: asyncio.Event,
         switch: RecallSwitch,
+        wait_seconds: float,
     ) -> None:
+        self._wait_seconds = wait_seconds
         self._search = search
         self._jobs = jobs
         self._background = background
@@ -104,10 +116,27 @@ class Indexer:
             await self._search.forget(namespace, session)
         self._jobs.start(self._scrubbed(session))
 
-    async def catch_up(self, namespace: str, session: str) -> None:
-        """Index everything recorded before this call. StoreError."""
-        while await self._went_on(namespace, session):
-            pass
+    async def caught_up(self, namespace: str, session: str | None) -> IndexLag:
+        """Index what was recorded of the session, or of all, before this call; what is behind. StoreError.
+
+        Of a whole namespace, sessions with recall switched off are always behind.
+        """
+        on, off, is_all = [session] if session else [], list[str](), True
+        if session is None:
+            lagging = await self._search.lagging(namespace, _SESSIONS)
+            is_all = len(lagging) < _SESSIONS
+            for name in lagging:
+                (on if await self._switch.is_on(namespace, name) else off).append(name)
+        done = 0
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                for name in on:
+                    while await self._went_on(namespace, name):
+                        pass
+                    done += 1
+        except (TimeoutError, BackgroundFailed):
+            _log.warning("search_before_the_index", sessions=len(on) - done)
+        return IndexLag([*on[done:], *off], is_all)
 
     async def _soon(self, namespace: str, session: str) -> None:
         # What is left undone by a stop is indexed by the next search.
@@ -168,52 +197,3 @@ class Indexer:
 def text_of(row: RecallRow) -> str:
     """The text of a row, for scans and quotes."""
     return message_text(row.body) if row.kind == "message" else summary_text(row.body)
-
-
-# Sessions that a search of a whole namespace indexes or scans first: those written last.
-_SESSIONS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class IndexLag:
-    """Sessions that are not fully indexed, those written last first. `is_all`: there are no others."""
-
-    sessions: Sequence[str]
-    is_all: bool
-
-
-class IndexCatchUp:
-    """Brings the index up to date before a search, for at most `seconds`."""
-
-    def __init__(self, search: Search, indexing: Indexer, switch: RecallSwitch, seconds: float) -> None:
-        self._search = search
-        self._indexing = indexing
-        self._switch = switch
-        self._seconds = seconds
-
-    def forget(self) -> None:
-        """Forget all cached words (P6)."""
-        self._indexing.forget()
-
-    async def session(self, namespace: str, session: str) -> IndexLag:
-        """Index what was recorded of the session before this call; whether it is behind. StoreError."""
-        return IndexLag(await self._caught_up(namespace, [session]), is_all=True)
-
-    async def namespace(self, namespace: str) -> IndexLag:
-        """As `session`, for all of the namespace. Sessions with recall switched off are always behind."""
-        lagging = await self._search.lagging(namespace, _SESSIONS)
-        on = [name for name in lagging if await self._switch.is_on(namespace, name)]
-        off = [name for name in lagging if name not in set(on)]
-        return IndexLag([*await self._caught_up(namespace, on), *off], is_all=len(lagging) < _SESSIONS)
-
-    async def _caught_up(self, namespace: str, sessions: Sequence[str]) -> Sequence[str]:
-        """Index the sessions; returns those for which the time was too short."""
-        done = 0
-        try:
-            async with asyncio.timeout(self._seconds):
-                for name in sessions:
-                    await self._indexing.catch_up(namespace, name)
-                    done += 1
-        except (TimeoutError, BackgroundFailed):
-            _log.warning("search_before_the_index", sessions=len(sessions) - done)
-        return sessions[done:]

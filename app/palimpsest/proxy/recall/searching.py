@@ -19,7 +19,7 @@ from palimpsest.core.recall.talk import Query, query_of
 from palimpsest.core.recall.tool_results import payload_id, summary_id
 from palimpsest.core.recall.words import CorpusStatistics, Kind, SearchEntry, Words, joined, plain
 from palimpsest.core.view.compaction import context_id
-from palimpsest.proxy.recall.indexing import IndexCatchUp, IndexLag, RecallSwitch, text_of
+from palimpsest.proxy.recall.indexing import Indexer, IndexLag, RecallSwitch, text_of
 from palimpsest.settings.compacting import RecallSettings
 from palimpsest.storage.search import RecallRow, Search
 
@@ -74,30 +74,18 @@ class _Matching:
     is_all: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranking:
-    """The input of the ranking."""
-
-    query: Query
-    rows: Sequence[RecallRow]
-    around: Sequence[RecallRow]
-    holdings: CorpusStatistics
-    weights: Weights
-    only: Filters
-
-
 class Searcher:
     """Searches sessions and namespaces."""
 
     def __init__(
         self,
         search: Search,
-        catching_up: IndexCatchUp,
+        indexing: Indexer,
         switch: RecallSwitch,
         how: RecallSettings,
     ) -> None:
         self._search = search
-        self._catching_up = catching_up
+        self._indexing = indexing
         self._switch = switch
         self._how = how
         self._words = Words()
@@ -108,8 +96,10 @@ class Searcher:
         Summaries are included if `only` asks for them, or if nothing else matches (C14). Any text is a valid
         query.
         """
-        has_index = await self._has_index(where)
-        behind = await self._behind(where) if has_index else _CURRENT
+        session = None if where.scope == "namespace" else where.session
+        # A session with recall switched off is scanned.
+        has_index = await self._switch.is_on(where.namespace, session) if session else self._switch.by_default
+        behind = await self._indexing.caught_up(where.namespace, session) if has_index else _CURRENT
         query = await asyncio.to_thread(query_of, text, self._words)
         late, is_current = await self._late(where, behind, query)
         matching = await self._candidates(where, query, limit, has_index, only)
@@ -119,8 +109,7 @@ class Searcher:
         rows, others = await asyncio.to_thread(_chosen, matching, late, only)
         around = await self._around(where, rows)
         weights = FOUND if where.scope == "branch" else APART
-        ranking = _Ranking(query, rows, around, holdings, weights, only)
-        hits = await asyncio.to_thread(self._hits, ranking, limit)
+        hits = await asyncio.to_thread(self._hits, query, rows, around, holdings, weights, only, limit)
         every = {self._id(row): row for row in (*rows, *around)}
         hit_rows = {hit.quote.entry.id: every[hit.quote.entry.id] for hit in hits}
         # Hits found through their neighbours count as matches too.
@@ -130,18 +119,7 @@ class Searcher:
     def forget(self) -> None:
         """Forget all cached words (P6)."""
         self._words.forget()
-        self._catching_up.forget()
-
-    async def _has_index(self, where: Where) -> bool:
-        """Whether the scope is indexed; a session with recall switched off is scanned."""
-        if where.scope == "namespace":
-            return self._switch.by_default
-        return await self._switch.is_on(where.namespace, where.session)
-
-    async def _behind(self, where: Where) -> IndexLag:
-        if where.scope == "namespace":
-            return await self._catching_up.namespace(where.namespace)
-        return await self._catching_up.session(where.namespace, where.session)
+        self._indexing.forget()
 
     async def _late(self, where: Where, behind: IndexLag, query: Query) -> tuple[list[RecallRow], bool]:
         """Matches in sessions that are not fully indexed, by scanning; and whether all were scanned."""
@@ -255,23 +233,31 @@ class Searcher:
         around = [row for chain, row in known.items() if chain not in read]
         return [*here.values(), *_within(around, self._how.search_bytes - _size(rows))]
 
-    def _hits(self, ranking: _Ranking, limit: int) -> list[Hit]:
-        query, words = ranking.query, self._words
-        every = {self._id(row): row for row in (*ranking.rows, *ranking.around)}
-        entries = {ident: self._entry(row) for ident, row in every.items()}
-        scored = ranked(query, list(entries.values()), ranking.holdings, words, ranking.weights)
-        if ranking.only != ANY:
-            scored = [found for found in scored if _is_meant(every[found.entry.id], ranking.only)]
+    def _hits(
+        self,
+        query: Query,
+        rows: Sequence[RecallRow],
+        around: Sequence[RecallRow],
+        holdings: CorpusStatistics,
+        weights: Weights,
+        only: Filters,
+        limit: int,
+    ) -> list[Hit]:
+        every = {self._id(row): row for row in (*rows, *around)}
+        entries = {
+            ident: SearchEntry(ident, self._kind(row), row.role, row.depth, row.at, text_of(row))
+            for ident, row in every.items()
+        }
+        scored = ranked(query, list(entries.values()), holdings, self._words, weights)
+        if only != ANY:
+            scored = [found for found in scored if _is_meant(every[found.entry.id], only)]
         if not scored:
             # Substring matches have no score: the newest come first.
-            scored = [Scored(entries[self._id(row)], 1.0) for row in ranking.rows]
+            scored = [Scored(entries[self._id(row)], 1.0) for row in rows]
         # Positions are unique on a path alone.
-        on_path = entries.values() if ranking.around else ()
+        on_path = entries.values() if around else ()
         beside = {entry.place: entry for entry in on_path if entry.kind == "message"}
-        return hits_of(scored, beside, query, words, limit=limit)
-
-    def _entry(self, row: RecallRow) -> SearchEntry:
-        return SearchEntry(self._id(row), self._kind(row), row.role, row.depth, row.at, text_of(row))
+        return hits_of(scored, beside, query, self._words, limit=limit)
 
     def _id(self, row: RecallRow) -> str:
         """The row's public id (C10)."""
@@ -325,13 +311,14 @@ def _size(rows: Sequence[RecallRow]) -> int:
 
 
 def _shown(rows: Sequence[RecallRow], question: str) -> list[RecallRow]:
-    shown = [row for row in rows if row.state in _SHOWN and not _is_echo(row)]
-    return [row for row in shown if not _is_question(row, question)] if question else shown
-
-
-def _is_question(row: RecallRow, question: str) -> bool:
-    return row.kind == "message" and row.role == "user" and text_of(row).strip() == question
-
-
-def _is_echo(row: RecallRow) -> bool:
-    return row.kind == "message" and is_recall_output_body(row.body)
+    """Those that are neither rejected nor undone, no results of our own tools, nor the question itself."""
+    shown = []
+    for row in rows:
+        is_message = row.kind == "message"
+        is_echo = is_message and is_recall_output_body(row.body)
+        is_question = (
+            bool(question) and is_message and row.role == "user" and text_of(row).strip() == question
+        )
+        if row.state in _SHOWN and not is_echo and not is_question:
+            shown.append(row)
+    return shown

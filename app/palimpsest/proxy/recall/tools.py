@@ -1,18 +1,21 @@
 """context_grep and context_describe, as called by a model, an MCP client or a person.
 
-Each call leaves an event (C18).
+Each call leaves an event (C18). context_describe shows one archived entry: a summary with its sources, a
+message, a payload (C05); one outside the scope is reported as missing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 
-from palimpsest.core.recall.lineage import Lineage
+from palimpsest.core.recall.lineage import FoldedSummary, Lineage, folded_on, lineages_of
+from palimpsest.core.recall.searchable_text import summary_text, whole_text
 from palimpsest.core.recall.tool_calls import (
     DESCRIBE,
     GREP,
@@ -24,26 +27,34 @@ from palimpsest.core.recall.tool_calls import (
     read_call,
 )
 from palimpsest.core.recall.tool_results import (
-    HitFacts,
     Json,
-    Many,
+    chain_digits_of,
+    compaction_of,
     conversation_id,
     error_result,
     grep_result,
+    message_result,
+    payload_id,
+    payload_result,
+    summary_id,
+    summary_result,
 )
+from palimpsest.core.recall.words import SearchEntry
 from palimpsest.core.runtime.events import Event
 from palimpsest.core.text.fence import sendable
+from palimpsest.core.view.compaction import context_id
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import RecallDisabled, StoreError
 from palimpsest.proxy.archive import session_named
 from palimpsest.proxy.journal_rows import event_rows
-from palimpsest.proxy.recall.describing import Describer, lineages_in
 from palimpsest.proxy.recall.indexing import RecallSwitch
-from palimpsest.proxy.recall.searching import SearchAnswer, Searcher, Where
-from palimpsest.storage.search import RecallRow
+from palimpsest.proxy.recall.searching import Searcher, Where
+from palimpsest.storage.compactions import StoredCompaction
+from palimpsest.storage.history import MessageRow
 from palimpsest.storage.store import Store
 
 _log = structlog.get_logger("palimpsest.recall")
+_MOST_STEPS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +66,21 @@ class ToolCaller:
 
 
 class RecallTools:
-    """Executes tool calls."""
+    """Executes tool calls. A message of more than `large_payload_tokens` is shown as head and tail."""
 
     def __init__(
         self,
         store: Store,
         searching: Searcher,
-        describing: Describer,
         switch: RecallSwitch,
         new_id: Callable[[], str],
+        large_payload_tokens: int,
     ) -> None:
         self._store = store
         self._searching = searching
-        self._describing = describing
         self._switch = switch
         self._new_id = new_id
+        self._large_payload_tokens = large_payload_tokens
 
     async def called(self, where: Where, name: str, arguments: str, newest_user: str = "") -> str:
         """The result as JSON text, the content of a tool message; "null" for an unknown id.
@@ -83,7 +94,8 @@ class RecallTools:
         try:
             effective = await self._effective(where, asked.scope, newest_user)
             effective = replace(effective, question=newest_user.strip())
-            return _text(await self.answered(effective, asked, ToolCaller("model", where.session)))
+            answer = await self.answered(effective, asked, ToolCaller("model", where.session))
+            return encoded(answer).decode("utf-8", "surrogatepass")
         except RecallDisabled as error:
             return error_result(error.code, error.message)
         except StoreError as error:
@@ -98,14 +110,24 @@ class RecallTools:
         await self._switch.check(where.namespace, where.session)
         if isinstance(asked, Grep):
             found = await self._searching.search(where, asked.query, asked.limit, asked.only)
-            lineages = await self._lineages(where, found)
-            stored = {ident: _stored(row) for ident, row in found.rows.items()}
-            many = Many(found.found, found.is_counted)
-            result: Json | None = grep_result(where.session, many, found.hits, stored, lineages)
+            # The session, the tokens and the lineage of each hit; lineages are read for summaries alone.
+            known: dict[str, Mapping[str, Lineage]] = {}
+            facts: dict[str, tuple[str, int, Lineage | None]] = {}
+            for ident, row in found.rows.items():
+                lineage = None
+                if row.kind == "summary":
+                    if row.session not in known:
+                        made = await self._store.compactions.of_session(where.namespace, row.session)
+                        known[row.session] = await self._lineages(where.namespace, row.session, made)
+                    lineage = known[row.session].get(row.ref.decode())
+                facts[ident] = row.session, row.tokens, lineage
+            result: Json | None = grep_result(
+                where.session, found.hits, facts, found.found, is_counted=found.is_counted
+            )
             recalled: Json = {"tool": GREP, "asked": sendable(asked.query)}
             recalled |= {"resultCount": len(found.hits), "totalFound": found.found}
         else:
-            result = await self._describing.described(where, asked)
+            result = await self._described(where, asked)
             recalled = {"tool": DESCRIBE, "asked": sendable(asked.ident)}
             recalled |= dict.fromkeys(("resultCount", "totalFound"), int(result is not None))
         scope = asked.scope
@@ -149,19 +171,111 @@ class RecallTools:
         heads = await self._store.history.heads(where.namespace, row.id)
         return replace(where, session=row.id, head=heads[0].chain if heads else b"", scope="branch")
 
-    async def _lineages(self, where: Where, found: SearchAnswer) -> dict[str, Lineage]:
-        """The lineages of the summaries found; nothing is read if there are none."""
-        sessions = {row.session for row in found.rows.values() if row.kind == "summary"}
-        known: dict[str, Lineage] = {}
-        for session in sorted(sessions):
-            stored = await self._store.compactions.of_session(where.namespace, session)
-            known |= await lineages_in(self._store.history, where.namespace, session, stored)
-        return known
+    async def _lineages(
+        self, namespace: str, session: str, stored: Sequence[StoredCompaction]
+    ) -> Mapping[str, Lineage]:
+        """The lineage of each of the session's compactions that removed messages, by its id. StoreError.
 
+        `stored` are all, oldest first. Those that only mask are left out; as parents they are replaced by
+        their own parents.
+        """
+        above = {one.compaction.id: one.compaction.parents for one in stored}
+        summaries = [one for one in stored if one.compaction.kind == "message_removal"]
+        ids = {one.compaction.id for one in summaries}
+        covered: list[FoldedSummary] = []
+        paths: list[tuple[bytes, ...]] = []
+        # Newest first: the path of a summary mostly contains those of the older ones.
+        for one in reversed(summaries):
+            made, folded = one.compaction, None
+            for path in paths:
+                folded = await asyncio.to_thread(folded_on, made, path)
+                # After a client dropped its oldest messages another path contains the same watermark.
+                if folded is not None and len(folded) == made.messages_folded:
+                    break
+            else:
+                entries = await self._store.history.path(namespace, session, made.watermark)
+                paths.append(tuple(entry.chain for entry in entries))
+                folded = await asyncio.to_thread(folded_on, made, paths[-1])
+            # The nearest ancestors that are summaries; an import may bring a circle.
+            parents, waiting, steps = list[str](), list(made.parents), _MOST_STEPS
+            while waiting and steps:
+                steps -= 1
+                parent = waiting.pop(0)
+                if parent in ids:
+                    parents.append(parent)
+                else:
+                    waiting += above.get(parent, ())
+            covered.append(
+                FoldedSummary(made.id, folded or (), tuple(parents), one.created_at, one.undone_at)
+            )
+        return await asyncio.to_thread(lineages_of, covered[::-1])
 
-def _stored(row: RecallRow) -> HitFacts:
-    return HitFacts(row.session, row.tokens, row.ref.decode() if row.kind == "summary" else "")
+    async def _described(self, where: Where, asked: Describe) -> Json | None:
+        """The entry; None when there is none with this id in the scope. StoreError."""
+        summary = await self._summary(where, asked)
+        return summary if summary is not None else await self._message(where, asked)
 
+    async def _summary(self, where: Where, asked: Describe) -> Json | None:
+        namespace, session, history = where.namespace, where.session, self._store.history
+        stored = await self._store.compactions.of_session(namespace, session)
+        ident = compaction_of(asked.ident)
+        found = next((one for one in stored if one.compaction.id == ident), None)
+        if found is None or found.compaction.kind != "message_removal" or found.undone_at is not None:
+            return None
+        made = found.compaction
+        if where.scope == "branch" and not await self._is_on_path(where, where.head, made.watermark):
+            return None
+        lineage = (await self._lineages(namespace, session, stored))[ident]
+        wanted = lineage.sources[: asked.source_limit]
+        by_chain: dict[bytes, MessageRow] = {}
+        # Mostly only their part of the path is read.
+        for end in (*wanted[-1:], made.watermark) if wanted else ():
+            rows = await history.messages(namespace, session, end, wanted[0])
+            by_chain = {row.chain: row for row in rows}
+            # After a rebase the sources may not be consecutive on one path.
+            if by_chain.keys() >= set(wanted):
+                break
+        sources = [
+            SearchEntry(
+                context_id(row.chain), "message", row.role, row.depth, row.created_at, whole_text(row.body)
+            )
+            for row in (by_chain[chain] for chain in wanted if chain in by_chain)
+        ]
+        text = summary_text(made.summary.encode("utf-8", "surrogatepass"))
+        entry = SearchEntry(summary_id(ident), "summary", "", 0, found.created_at, text)
+        return summary_result(entry, session, lineage, sources, asked.page)
 
-def _text(value: Any) -> str:
-    return encoded(value).decode("utf-8", "surrogatepass")
+    async def _message(self, where: Where, asked: Describe) -> Json | None:
+        history, digits = self._store.history, chain_digits_of(asked.ident)
+        if digits is None:
+            return None
+        found = await history.message(where.namespace, bytes.fromhex(digits[: len(digits) // 2 * 2]))
+        if found is None or not found[1].chain.hex().startswith(digits):
+            return None
+        session, row = found
+        if session != where.session:
+            # Sessions with the same beginning share message ids: read this session's row.
+            path = await history.messages(where.namespace, where.session, row.chain)
+            if not path:
+                return None
+            row = path[-1]
+        # Outside a branch, anywhere in the session: on the path that ends at the message itself.
+        end = where.head if where.scope == "branch" else row.chain
+        if row.state not in ("live", "incomplete") or not await self._is_on_path(where, end, row.chain):
+            return None
+        is_large = row.tokens > self._large_payload_tokens
+        text = whole_text(row.body) or row.body.decode("utf-8", "surrogatepass")
+        entry = SearchEntry(
+            payload_id(row.chain) if is_large else context_id(row.chain),
+            "payload" if is_large else "message",
+            row.role,
+            row.depth,
+            row.created_at,
+            text,
+        )
+        if asked.page is None and is_large:
+            return payload_result(entry, where.session, row.tokens)
+        return message_result(entry, where.session, asked.page)
+
+    async def _is_on_path(self, where: Where, end: bytes, chain: bytes) -> bool:
+        return bool(await self._store.search.on_path(where.namespace, where.session, end, [chain]))
