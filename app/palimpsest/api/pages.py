@@ -43,13 +43,14 @@ from palimpsest.errors import NotFound, PalimpsestError, WrongBaseUrl
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.journal.runtime import RuntimeReader
-from palimpsest.proxy.memory_blocks import Asks, MemoryBlocks
+from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.overview import Overviews
@@ -83,7 +84,7 @@ class Pages:
     viewing: ViewPlanner
     states: RuntimeReader
     completes: CompletionWriter
-    summarizer: Asks
+    summarizer: SummaryWriter
     moving: SessionTransfer
     erases: SessionEraser
     searching: Searcher

@@ -21,7 +21,7 @@ from palimpsest.main.parts import Parts, new_id
 from palimpsest.proxy.answering.delivery import Delivery
 from palimpsest.proxy.answering.outcomes import Answered, Outcomes
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
-from palimpsest.proxy.answering.own_compactions import CompactionMeans, OwnCompactions
+from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
 from palimpsest.proxy.answering.relay import RelayMeans
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker, LoopBreaker, SummaryGuard
@@ -32,7 +32,7 @@ from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.exchange import Behaviour, Exchange
+from palimpsest.proxy.exchange import Exchange
 from palimpsest.proxy.incoming import ASGIApp
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.kept_answers import RefusalMemory
@@ -257,16 +257,21 @@ def _exchange(
         *(parts.calibrations, new_id, in_flight),
     )
     recorder = Recorder(store, parts.jobs, parts.newcomers, quotas)
-    on_failure = settings.database.on_store_failure
     relaying = RelayMeans(
-        *(recorder, Outcomes(parts.reader), parts.jobs, limits, on_failure == "passthrough"),
+        *(
+            recorder,
+            Outcomes(parts.reader),
+            parts.jobs,
+            limits,
+            settings.database.on_store_failure == "passthrough",
+        ),
         *(answered, recall.mixed),
     )
     recovery = Recovery(
         viewing, parts.windows, parts.calibrations, journal, settings.compaction.overflow_retries
     )
-    means = CompactionMeans(viewing, parts.reader, recorder, new_id)
-    compactions = OwnCompactions(settings.upstream.compaction_requests, means, RefusalMemory())
+    responder = settings.upstream.compaction_requests
+    compactions = OwnCompactions(responder, viewing, parts.reader, recorder, new_id, RefusalMemory())
     return Exchange(
         access=parts.access,
         references=References(store.exchanges, parts.reader),
@@ -281,12 +286,8 @@ def _exchange(
         passthrough=passthrough,
         quotas=quotas,
         mixed=recall.mixed,
-        behaviour=Behaviour(
-            RequestLimits(limits.json_depth, limits.messages),
-            limits.body_bytes,
-            settings.access.allow_off,
-            on_failure,
-        ),
+        limits=RequestLimits(limits.json_depth, limits.messages),
+        settings=settings,
     )
 
 

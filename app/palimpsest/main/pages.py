@@ -9,7 +9,6 @@ from fastapi import FastAPI
 from palimpsest.api.pages import Pages, pages_of
 from palimpsest.api.status import IndexRemoval
 from palimpsest.api.transfer import SessionTransfer
-from palimpsest.core.runtime.session_import import RecordLimits
 from palimpsest.main.parts import Parts, new_id
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compacting.context_loader import ContextLoader
@@ -19,15 +18,12 @@ from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.journal.session_journal import SessionJournal
-from palimpsest.proxy.journal.transfer import Exports, Imports
+from palimpsest.proxy.journal.transfer import Imports
 from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
-
-# Events that an imported session may have for each message of a request: calls, results, usages.
-EVENTS_A_MESSAGE = 5
 
 
 def own_pages(
@@ -53,8 +49,7 @@ def own_pages(
         parts.reader,
         parts.newcomers,
         parts.erasure.tombstones,
-        RecordLimits(limits.json_depth, EVENTS_A_MESSAGE * limits.messages),
-        limits.messages,
+        limits,
         time.time,
         new_id,
     )
@@ -70,10 +65,7 @@ def own_pages(
             states=states,
             completes=journal,
             summarizer=writer,
-            moving=SessionTransfer(
-                *(Exports(store, states, time.time), imports),
-                *(limits.body_bytes, limits.body_idle_seconds),
-            ),
+            moving=SessionTransfer(states, imports, limits.body_bytes, limits.body_idle_seconds),
             erases=parts.erasure,
             searching=searching,
             recall=tools,

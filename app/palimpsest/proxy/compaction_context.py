@@ -163,28 +163,26 @@ class CompactionContext:
 
         Both are given up, the memory first, before the request is refused or a view exceeds the ceiling.
         """
-        own = client_summary_of(self.conversation, self._is_rebased)
+        turn = self.turn
+        # True when the client changed its earlier messages with this request.
+        is_rebased = isinstance(turn, Turn) and turn.placement.rebase is not None
+        own = client_summary_of(self.conversation, is_rebased)
         pins = self.pins | ({self.conversation.chains[index] for index in own.indexes} if own else set())
         bare = replace(self.budget, memory_tokens=0)
         wishes = dict.fromkeys([(pins, self.budget), (pins, bare), (self.pins, bare)])
-        plans = (self._planned_with(planner, *wish) for wish in wishes)
+        plans = (
+            planner(self.conversation, self.current, budget, pins, self.policy, self.count_text)
+            for pins, budget in wishes
+        )
         plan = next(plans)
         while not self._is_bearable(plan) and (other := next(plans, None)) is not None:
             plan = other
         return plan
 
-    def _planned_with(self, planner: Planner[P], pins: frozenset[bytes], budget: Budget) -> P:
-        return planner(self.conversation, self.current, budget, pins, self.policy, self.count_text)
-
     def _is_bearable(self, plan: Plan) -> bool:
         return not isinstance(plan, Refuse) and not (
             isinstance(plan, Send) and not fits(plan.view, self.budget)
         )
-
-    @property
-    def _is_rebased(self) -> bool:
-        """True when the client changed its earlier messages with this request."""
-        return isinstance(self.turn, Turn) and self.turn.placement.rebase is not None
 
     def under(self, compaction: Compaction | None) -> ForwardedView:
         """The view with `compaction` in force."""
@@ -224,7 +222,12 @@ class CompactionContext:
 
     def measured(self, compaction: Compaction) -> Compaction:
         """The compaction with current tools, memory and figures; one prepared earlier has older ones."""
-        compaction = self._remembering(compaction.offering_tools(self.replay.is_recorded))
+        compaction = compaction.offering_tools(self.replay.is_recorded)
+        if compaction.kind == "message_removal" and not compaction.leaves_memory_out:
+            # The current memory block (rule 14), if it fits.
+            now = replace(compaction, memory=self.memory)
+            if self.under(now).tokens <= self.budget.ceiling_tokens:
+                compaction = now
         shown = self.under(self.current).tokens
         before = self.budget.for_model(shown)
         after = self.budget.for_model(self.under(compaction).tokens)
@@ -241,13 +244,6 @@ class CompactionContext:
             parents=(self.current.id,) if self.current else (),
             reason=reason,
         )
-
-    def _remembering(self, compaction: Compaction) -> Compaction:
-        """The compaction with the current memory block (rule 14), if it fits."""
-        if compaction.kind != "message_removal" or compaction.leaves_memory_out:
-            return compaction
-        now = replace(compaction, memory=self.memory)
-        return now if self.under(now).tokens <= self.budget.ceiling_tokens else compaction
 
     def faults_added(self, compaction: Compaction) -> tuple[Fault, ...]:
         """Faults that a strict upstream would find in the view and not in the client's own list (rule 20)."""
@@ -309,7 +305,9 @@ class CompactionContext:
             kept=tuple(talk.messages[index] for index in sorted(fold.kept)),
             state=self._state,
             instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
-            task=_text(talk, task) if (task := opening_of(talk).task) in fold.kept else "",
+            task=text_of(without_recall_output(talk.messages[task]).fields)
+            if (task := opening_of(talk).task) is not None and task in fold.kept
+            else "",
         )
 
     @property
@@ -372,7 +370,13 @@ class CompactionContext:
             leaves_memory_out=bool(self.memory) and not fold.memory_tokens,
         )
         if summary is not None:
-            guard = self._guard(fold, summary, block)
+            # Tokens of the text and of the shown block, and the ceiling, in the model's count. A text that
+            # fits below the ceiling was not guarded; a cut to the block's own bound does not count.
+            said, shown = self.count_text(summary.text), self.count_text(block.text)
+            guard = None
+            if said > shown and said > self._room(ceiling_room, fold):
+                before, after = self.budget.for_model(said), self.budget.for_model(shown)
+                guard = before, after, self.budget.for_model(self.budget.ceiling_tokens)
             written = replace(
                 written,
                 model=summary.model,
@@ -393,28 +397,11 @@ class CompactionContext:
             id=compaction_id,
             policy=self.policy.name,
             alternates=self.policy.strict_alternation,
-            tells_as_user=self._tells_as_user,
+            tells_as_user=self.policy.later_system_messages == "user",
             offers_tools=self.replay.is_recorded,
             chained=self.current.chained if self.current else 0,
             as_system=self.policy.summary_role == "system",
         )
-
-    @property
-    def _tells_as_user(self) -> bool:
-        return self.policy.later_system_messages == "user"
-
-    def _guard(self, fold: Fold, summary: SummaryText, block: WrittenBlock) -> tuple[int, int, int] | None:
-        """Tokens of the text and of the shown block, and the ceiling, in the model's count.
-
-        None when the text fits below the ceiling; a cut to the block's own bound does not count.
-        """
-        said, shown = self.count_text(summary.text), self.count_text(block.text)
-        if said <= shown or said <= self._room(ceiling_room, fold):
-            return None
-        before, after, ceiling = (
-            self.budget.for_model(tokens) for tokens in (said, shown, self.budget.ceiling_tokens)
-        )
-        return before, after, ceiling
 
     def _block(self, fold: Fold, source: SummarySource, summary: SummaryText | None) -> WrittenBlock:
         # The message that holds the block takes some of the room.
@@ -426,18 +413,11 @@ class CompactionContext:
         return self.style.written(source, text, room, self.count_text)
 
     def _room(self, room_of: Callable[..., int], fold: Fold) -> int:
-        talk, as_user = self.conversation, self._tells_as_user
-        return room_of(fold, talk, self.budget, self.count_text, tells_as_user=as_user)
+        as_user = self.policy.later_system_messages == "user"
+        return room_of(fold, self.conversation, self.budget, self.count_text, tells_as_user=as_user)
 
     def _record(self, plan: Fold | MaskOnly, written: RecordInput) -> Compaction:
         return compaction_of(plan, self.conversation, self.current, written, self.budget, self.count_text)
-
-
-def _text(talk: Conversation, index: int | None) -> str:
-    """The text of a message, its text parts joined; "" for None."""
-    if index is None:
-        return ""
-    return text_of(without_recall_output(talk.messages[index]).fields)
 
 
 def in_force(stored: Sequence[StoredCompaction], talk: Conversation) -> Compaction | None:

@@ -22,7 +22,6 @@ from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.history import SessionRow
-from palimpsest.storage.journal import EventRow
 from palimpsest.storage.store import Store
 
 
@@ -99,6 +98,8 @@ class CompactionViews:
         weight = MESSAGE_WEIGHT * len(talk.messages)
         spans = await offload(weight + MESSAGE_WEIGHT * len(turns), _spans, turns, talk)
         recalled = await self._store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
+        payloads = ((event.seq, decoded(event.payload)) for event in recalled)
+        asked_at = [seq for seq, said in payloads if isinstance(said, dict) and said.get("via") == "model"]
         prices = await self._prices.known(row.model)
         found = []
         for span in spans:
@@ -106,7 +107,7 @@ class CompactionViews:
                 continue
             first, ratio = span.turns[0], self._exchanges.ratio_of(namespace, span.turns[0])
             after = await offload(weight, aftermath_of, talk, compaction, span.start, span.end)
-            lookups = sum(first.arrival <= event.seq < span.until and _is_models(event) for event in recalled)
+            lookups = sum(first.arrival <= seq < span.until for seq in asked_at)
             under = [one for one in span.turns if one.compaction == compaction.id]
             found.append(
                 Followed(
@@ -196,8 +197,3 @@ def _folding(
     lines = [replace(line, sources=tuple(folded[at] for at in line.sources)) for line in lines]
     since = cut_in(before, talk) if before is not None and applies(before, talk) else 0
     return Folding(stored, is_newest, talk, folded, since, lines)
-
-
-def _is_models(event: EventRow) -> bool:
-    payload = decoded(event.payload)
-    return isinstance(payload, dict) and payload.get("via") == "model"

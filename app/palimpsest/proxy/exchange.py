@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from palimpsest.core.history.session_sources import SessionName
 from palimpsest.core.wire.request import ChatRequest, NotRecorded, RequestLimits
@@ -38,20 +37,11 @@ from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import Resolver
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn, original
+from palimpsest.settings.settings import Settings
 
 # File paths, the longest model names in use, are hardly longer. A request with a longer name passes through
 # unrecorded, because names are stored in many places.
 MODEL_CHARS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """Settings of whole exchanges; `body_bytes` bounds a decoded body."""
-
-    limits: RequestLimits
-    body_bytes: int
-    allow_off: bool
-    on_store_failure: Literal["refuse", "passthrough"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +58,12 @@ class Exchange:
     passthrough: Passthrough
     quotas: Quotas
     mixed: MixedTurns
-    behaviour: Behaviour
+    limits: RequestLimits
+    settings: Settings
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """Answer the client. Errors before the answer has begun are raised; nothing recorded is lost."""
-        control = control_of(incoming, may_ask=self.behaviour.allow_off)
+        control = control_of(incoming, may_ask=self.settings.access.allow_off)
         try:
             if control == "no-store":
                 await self._unrecorded(incoming, client, b"no-store")
@@ -94,7 +85,7 @@ class Exchange:
                 client.entry.placed(turn)
                 await self._delivered(turn, client, may_compact=control != "off" and _is_whole(turn))
         except StoreUnavailable as failure:
-            if self.behaviour.on_store_failure == "refuse" or client.started:
+            if self.settings.database.on_store_failure == "refuse" or client.started:
                 raise
             client.entry.failed(failure)
             await self._unrecorded(incoming, client, b"unavailable")
@@ -102,11 +93,12 @@ class Exchange:
     async def _read(self, incoming: Incoming) -> ChatRequest | NotRecorded:
         """The request, or why it is not recorded: the upstream judges what we do not understand (P8)."""
         try:
-            plain = await plain_body(incoming, self.behaviour.body_bytes)
+            plain = await plain_body(incoming, self.settings.limits.body_bytes)
         except UnsupportedCoding:
             return NotRecorded("not-understood")
-        limits, unaccepted = self.behaviour.limits, self.resolver.unaccepted
-        request = await offload(len(plain), incoming.wire.request, plain, limits, unaccepted)
+        request = await offload(
+            len(plain), incoming.wire.request, plain, self.limits, self.resolver.unaccepted
+        )
         if isinstance(request, ChatRequest) and len(request.model) > MODEL_CHARS:
             return NotRecorded("not-understood")
         return request

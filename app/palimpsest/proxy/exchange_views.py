@@ -160,8 +160,23 @@ class ExchangeViews:
         if exchange.view is None and made:
             raise NotFound("What was sent at this turn is not known yet, or the proxy was killed meanwhile.")
         force = next((one for one in made if one.id == exchange.compaction), None)
-        material = await self._material(namespace, row.id, branch.conversation, force, exchange)
-        weight = MESSAGE_WEIGHT * len(branch.conversation.messages)
+        talk = branch.conversation
+        carried = await self._set(namespace, row.id, exchange.carried)
+        sent = await self._set(namespace, row.id, exchange.sent) or carried
+        has_rounds = force is not None and names_ours(sent) and not names_ours(carried)
+        where = self._store.exchanges, namespace, row.id
+        material = Material(
+            talk=talk,
+            spelled=await self._spelled(namespace, row.id, talk, exchange),
+            force=force,
+            rounds=await rounds_shown(*where, talk, force, wire_of(sent)) if has_rounds else {},
+            carried=carried,
+            sent=sent,
+            said=exchange.said,
+            digest=exchange.body_digest,
+            count_text=self._tokens.counter_of(exchange.model).count_text,
+        )
+        weight = MESSAGE_WEIGHT * len(talk.messages)
         rebuilt = await offload(weight, sent_body, material)
         fates = await offload(weight, fates_of, rebuilt.talk, rebuilt.plain, lineage_of(force, made))
         return SeenExchange(
@@ -237,31 +252,6 @@ class ExchangeViews:
             one if one.kind == "cold_cache" else replace(one, tokens=as_theirs(one.tokens, ratio))
             for one in found
         ]
-
-    async def _material(
-        self,
-        namespace: str,
-        session: str,
-        talk: Conversation,
-        force: Compaction | None,
-        exchange: LoggedExchange,
-    ) -> Material:
-        """What is stored of the request that was sent."""
-        carried = await self._set(namespace, session, exchange.carried)
-        sent = await self._set(namespace, session, exchange.sent) or carried
-        has_rounds = force is not None and names_ours(sent) and not names_ours(carried)
-        where = self._store.exchanges, namespace, session
-        return Material(
-            talk=talk,
-            spelled=await self._spelled(namespace, session, talk, exchange),
-            force=force,
-            rounds=await rounds_shown(*where, talk, force, wire_of(sent)) if has_rounds else {},
-            carried=carried,
-            sent=sent,
-            said=exchange.said,
-            digest=exchange.body_digest,
-            count_text=self._tokens.counter_of(exchange.model).count_text,
-        )
 
     async def _spelled(
         self, namespace: str, session: str, talk: Conversation, exchange: LoggedExchange

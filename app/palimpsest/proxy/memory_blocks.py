@@ -6,15 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 from weakref import WeakValueDictionary
 
 import structlog
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.runtime.checkpoint import gist_of, memory_entry_of
-from palimpsest.core.summary.acceptance import SummaryReply
-from palimpsest.core.summary.prompt import SummaryRequest
 from palimpsest.core.summary.rolling.memory_block import (
     MemoryBlock,
     MemoryFold,
@@ -28,6 +26,7 @@ from palimpsest.core.summary.rolling.memory_block import (
 from palimpsest.errors import BackgroundFailed, Conflict, InvalidParameter, StoreError, SummaryRejected
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compacting.summary_writer import SummaryWriter
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.journal_rows import block_of, rows_of, text_of
 from palimpsest.proxy.turn import Turn
@@ -41,13 +40,6 @@ _BLOCK_TOKENS = 600
 _TRIES = 4
 
 
-class Asks(Protocol):
-    """Asks the model that writes summaries one question."""
-
-    async def replied(self, context: CompactionContext, request: SummaryRequest) -> SummaryReply | None:
-        """The answer; None when no model may be asked, or none answered."""
-
-
 @dataclass(frozen=True, slots=True)
 class Added:
     """The id of the new entry, the resulting block, the number of entries folded, and the fold's author."""
@@ -59,9 +51,9 @@ class Added:
 
 
 class MemoryBlocks:
-    """Adds entries to memory blocks. Without `asks` code folds them."""
+    """Adds entries to memory blocks; the model that writes summaries folds them, or else code."""
 
-    def __init__(self, journal: Journal, asks: Asks | None, new_id: Callable[[], str]) -> None:
+    def __init__(self, journal: Journal, asks: SummaryWriter, new_id: Callable[[], str]) -> None:
         self._journal = journal
         self._asks = asks
         self._new_id = new_id
@@ -114,8 +106,6 @@ class MemoryBlocks:
         raise Conflict("The memory is being folded by others; the entry is stored.")
 
     async def _fold_by_model(self, context: CompactionContext, fold: MemoryFold) -> str | None:
-        if self._asks is None:
-            return None
         request = fold_request(fold, context.budget.window_tokens, _BLOCK_TOKENS, context.count_text)
         reply = await self._asks.replied(context, request)
         if reply is None:

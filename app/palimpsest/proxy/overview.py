@@ -168,7 +168,8 @@ class Overviews:
 
     async def of(self, namespace: str, days: int, now: float) -> Overview:
         """The turns of the last `days` days, today (UTC) included; 0: all there have been."""
-        since = _first_second(days, now) if days else 0.0
+        # From where the last `days` days begin, today (UTC) included.
+        since = now - now % DAY - (days - 1) * DAY if days else 0.0
         totals = await self._store.exchange_log.totals(namespace, since if days else None)
         stored = None if days else (await self._store.namespaces.stored([namespace])).get(namespace, Stored())
         written = await self._store.compactions.authors(namespace, since)
@@ -203,11 +204,6 @@ class Overviews:
         return self._calibrations.ratio_in(namespace, total.model, counted, total.tokens_forwarded)
 
 
-def _first_second(days: int, now: float) -> float:
-    """Where the last `days` days begin, today (UTC) included."""
-    return now - now % DAY - (days - 1) * DAY
-
-
 def _failures(totals: Iterable[Total]) -> list[FailureCount]:
     """The failures, most frequent first; a client that left before its answer began has no code."""
     counts: defaultdict[tuple[str, str, int | None], int] = defaultdict(int)
@@ -215,12 +211,9 @@ def _failures(totals: Iterable[Total]) -> list[FailureCount]:
         if total.state not in ("done", "open"):
             status = total.status if total.code == "upstream_status" else None
             counts[total.cause or "client", total.code or "client_left", status] += total.turns
-    return [
-        FailureCount(*failure, turns, _cure_of(*failure))
-        for failure, turns in sorted(counts.items(), key=lambda item: -item[1])
-    ]
-
-
-def _cure_of(cause: str, code: str, status: int | None) -> str:
-    by_status = _STATUS_CURES.get(status or 0) or _STATUS_CURES.get((status or 0) // 100)
-    return by_status or _CURES.get(code) or _BY_PARTY.get(cause, "")
+    found = []
+    for (cause, code, status), turns in sorted(counts.items(), key=lambda item: -item[1]):
+        by_status = _STATUS_CURES.get(status or 0) or _STATUS_CURES.get((status or 0) // 100)
+        cure = by_status or _CURES.get(code) or _BY_PARTY.get(cause, "")
+        found.append(FailureCount(cause, code, status, turns, cure))
+    return found

@@ -242,7 +242,8 @@ def restored(
                 # Damaged, or of another form. msgspec's errors are ValueErrors.
                 continue
             if belongs(snapshot):
-                if snapshot.usage.is_zero:
+                used = snapshot.usage
+                if not (used.input_tokens or used.output_tokens or used.cached_tokens):
                     snapshot = msgspec.structs.replace(snapshot, usage=counted_usage(events))
                 return Restored(form, snapshot, event)
     # The state that the events show: messages, compactions, flushes, overflows, usage.
@@ -251,10 +252,7 @@ def restored(
     if not history and derived == BroughtState(usage=derived.usage):
         return None
     transcript = TranscriptSection(message_count=len(history), conversation_history=history)
-    snapshot = msgspec.structs.replace(
-        new_snapshot(transcript), loop=derived.loop, recovery=derived.recovery, usage=derived.usage
-    )
-    return Restored("events_derived", snapshot, None)
+    return Restored("events_derived", new_snapshot(transcript, derived), None)
 
 
 # So that `convert` builds nothing: see `core/wire/json_text.py`.
@@ -301,7 +299,7 @@ def _legacy(value: Any) -> RuntimeSnapshot:
             transcript = TranscriptSection(message_count=len(history), conversation_history=history)
             totals = value.get("usageTotals", value.get("usage"))
             usage = _usage_in(totals if isinstance(totals, dict) else {})
-            return msgspec.structs.replace(new_snapshot(transcript), usage=usage)
+            return new_snapshot(transcript, BroughtState(usage=usage))
     raise _NotThisForm
 
 

@@ -41,14 +41,6 @@ LATEST = 1e11
 
 
 @dataclass(frozen=True, slots=True)
-class RecordLimits:
-    """Bounds of a document, inclusive: levels of nesting, events."""
-
-    depth: int
-    events: int
-
-
-@dataclass(frozen=True, slots=True)
 class ImportedRecord:
     """The content of the document; `name` is None and `model` "" where it states none."""
 
@@ -57,8 +49,8 @@ class ImportedRecord:
     events: tuple[RecordedEvent, ...]
 
 
-def record_of(body: bytes, limits: RecordLimits, now: float) -> ImportedRecord:
-    """The document in `body`. An event without a time gets `now` (UTC seconds).
+def record_of(body: bytes, depth: int, most_events: int, now: float) -> ImportedRecord:
+    """The document in `body`, nested at most `depth` levels. Events without a time get `now` (UTC seconds).
 
     InvalidJson for what is not JSON, or nested too deeply; InvalidParameter, naming the field, for a field
     that is unknown or of a wrong type; BodyTooLarge for too many events.
@@ -69,20 +61,25 @@ def record_of(body: bytes, limits: RecordLimits, now: float) -> ImportedRecord:
     members = raw_members(body)
     _refuse_unknown(members, _FIELDS, "")
     for key in members.keys() - {"events"}:
-        refuse_deeper(members[key], limits.depth - 1)
+        refuse_deeper(members[key], depth - 1)
     if decoded(members.get("format", b"null")) not in (None, FORMAT):
         raise InvalidParameter(f"The only format is {FORMAT}.", param="format")
     if not members.get("events", b"").startswith(b"["):
         raise InvalidParameter("The events must be a list.", param="events")
     raws = raw_elements(members["events"])
-    if len(raws) > limits.events:
-        raise BodyTooLarge(f"More than {limits.events} events at once.", param="events")
+    if len(raws) > most_events:
+        raise BodyTooLarge(f"More than {most_events} events at once.", param="events")
     # One by one: what runs in C for the whole document would let no other thread run meanwhile.
     for raw in raws:
-        refuse_deeper(raw, limits.depth - 2)
+        refuse_deeper(raw, depth - 2)
+    name, model = decoded(members.get("name", b"null")), decoded(members.get("model", b'""'))
+    if name is not None and not (isinstance(name, str) and is_name(name.strip())):
+        raise InvalidParameter("A session's name must be at most 200 printable characters.", param="name")
+    if not isinstance(model, str) or len(model) > _MODEL_CHARS:
+        raise InvalidParameter("A model's name must be at most 200 characters.", param="model")
     return ImportedRecord(
-        name=_name(members.get("name", b"null")),
-        model=_model(members.get("model", b'""')),
+        name=name and name.strip(),
+        model=model,
         events=tuple(_event(raw, f"events[{place}]", now) for place, raw in enumerate(raws)),
     )
 
@@ -107,12 +104,17 @@ def _event(raw: bytes, at: str, now: float) -> RecordedEvent:
     kind = decoded(members.get("type", b"null"))
     if not isinstance(kind, str) or not _TYPE.fullmatch(kind):
         raise InvalidParameter("A type must be a word of at most 100 characters.", param=f"{at}.type")
-    return RecordedEvent(
-        id=_id(members.get("id", b'""'), f"{at}.id"),
-        type=kind,
-        payload=members.get("payload", b"null"),
-        at=_time(members.get("created_at", b"null"), f"{at}.created_at", now),
-    )
+    ident: Any = decoded(members.get("id", b'""'))
+    # Some systems number their events.
+    ident = str(ident) if isinstance(ident, int) and not isinstance(ident, bool) else ident
+    if not isinstance(ident, str) or len(ident) > _ID_CHARS:
+        raise InvalidParameter("An id must be at most 200 characters.", param=f"{at}.id")
+    when: Any = decoded(members.get("created_at", b"null"))
+    when = now if when is None else when
+    if type(when) not in (int, float) or not 0 <= when <= LATEST * 1_000:
+        raise InvalidParameter("A time must be a number of seconds since 1970.", param=f"{at}.created_at")
+    seconds = when / 1_000 if when > LATEST else float(when)
+    return RecordedEvent(ident, kind, members.get("payload", b"null"), seconds)
 
 
 def _refuse_unknown(members: Iterable[str], known: frozenset[str], at: str) -> None:
@@ -121,41 +123,6 @@ def _refuse_unknown(members: Iterable[str], known: frozenset[str], at: str) -> N
             raise InvalidParameter(
                 f"Unknown field; there are {', '.join(sorted(known))}.", param=at + name[:_ID_CHARS]
             )
-
-
-def _name(raw: bytes) -> str | None:
-    value = decoded(raw)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not is_name(value.strip()):
-        raise InvalidParameter("A session's name must be at most 200 printable characters.", param="name")
-    return value.strip()
-
-
-def _model(raw: bytes) -> str:
-    value = decoded(raw)
-    if not isinstance(value, str) or len(value) > _MODEL_CHARS:
-        raise InvalidParameter("A model's name must be at most 200 characters.", param="model")
-    return value
-
-
-def _id(raw: bytes, at: str) -> str:
-    value = decoded(raw)
-    # Some systems number their events.
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if not isinstance(text, str) or len(text) > _ID_CHARS:
-        raise InvalidParameter("An id must be at most 200 characters.", param=at)
-    return text
-
-
-def _time(raw: bytes, at: str, now: float) -> float:
-    value: Any = decoded(raw)
-    if value is None:
-        return now
-    if type(value) not in (int, float) or not 0 <= value <= LATEST * 1_000:
-        raise InvalidParameter("A time must be a number of seconds since 1970.", param=at)
-    seconds = float(value)
-    return seconds / 1_000 if seconds > LATEST else seconds
 
 
 _NAME = re.compile(r"dcm_[0-9a-f]{32}")
@@ -272,7 +239,13 @@ def imported_of(record: ImportedRecord) -> Imported:
     sizes = range(min(len(ours), len(theirs)), 0, -1)
     later = later[next((size for size in sizes if ours[-size:] == theirs[:size]), 0) :]
     messages = (*carried, *(message for _, message, _ in later))
-    roles = [_role(message, number) for number, message in enumerate(messages, 1)]
+    roles = set[str | None]()
+    for number, message in enumerate(messages, 1):
+        fields = as_chat(decoded(message.raw))
+        role = fields.get("role") if isinstance(fields, dict) else None
+        if role is not None and not isinstance(role, str):
+            raise InvalidParameter(f"The role of message {number} must be a text.", param="events")
+        roles.add(role)
     if INSTRUCTION_ROLES.issuperset(roles):
         raise NothingToRestore("The events hold no message other than instructions.")
     used = {at for at, _, is_all in later if is_all}
@@ -310,11 +283,3 @@ def _event_message(event: RecordedEvent) -> tuple[ImportedMessage, bool] | None:
     key = next((key for key in CONTENT_KEYS if key in members), "")
     raw = members[key] if members.get(key, b"").startswith(b"{") else encoded(message)
     return ImportedMessage(raw, event.at), False
-
-
-def _role(message: ImportedMessage, number: int) -> str | None:
-    fields = as_chat(decoded(message.raw))
-    role = fields.get("role") if isinstance(fields, dict) else None
-    if role is not None and not isinstance(role, str):
-        raise InvalidParameter(f"The role of message {number} must be a text.", param="events")
-    return role

@@ -34,11 +34,11 @@ StatedSection: TypeAlias = dict[str, Any]
 ViewKind = Literal["preamble", "instruction", "task", "pin", "summary", "memory", "acknowledgement", "tail"]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
     """Unknown fields are ignored on reading, so that a newer writer's snapshot can be restored."""
 
 
-class ViewedPart(_Part, frozen=True, kw_only=True, rename="camel"):
+class ViewedPart(_Part, frozen=True):
     """One message of the view: `id` is "" for what the archive does not hold as a message."""
 
     kind: ViewKind
@@ -46,7 +46,7 @@ class ViewedPart(_Part, frozen=True, kw_only=True, rename="camel"):
     masked: bool = False
 
 
-class ViewSection(_Part, frozen=True, kw_only=True, rename="camel"):
+class ViewSection(_Part, frozen=True):
     """What the model saw: `digest` is the sha256 (hex) of its messages' bytes as stored, "" when unknown.
 
     Of the messages after the summary, `parts` has the newest 200.
@@ -58,7 +58,7 @@ class ViewSection(_Part, frozen=True, kw_only=True, rename="camel"):
     digest: str = ""
 
 
-class TranscriptSection(_Part, frozen=True, kw_only=True, rename="camel"):
+class TranscriptSection(_Part, frozen=True):
     """The path by name: `head` and `watermark` are chains (hex), each naming its whole past.
 
     `ids` are the newest 200 of the messages after the watermark, oldest first. `conversation_history` holds
@@ -73,27 +73,27 @@ class TranscriptSection(_Part, frozen=True, kw_only=True, rename="camel"):
     conversation_history: tuple[dict[str, Any], ...] = ()
 
 
-class ToolingSection(_Part, frozen=True, kw_only=True, rename="camel"):
+class ToolingSection(_Part, frozen=True):
     """Calls by tool name, and the ids of those that are unanswered."""
 
     calls: dict[str, Count] = {}
     open_calls: tuple[str, ...] = ()
 
 
-class FilesSection(_Part, frozen=True, kw_only=True, rename="camel"):
+class FilesSection(_Part, frozen=True):
     """Paths that tool calls named, the newest last."""
 
     touched: tuple[str, ...] = ()
 
 
-class FlushMark(_Part, frozen=True, kw_only=True, rename="camel"):
+class FlushMark(_Part, frozen=True):
     """The last flush: its time, and the size of the path then."""
 
     at: Count
     path_tokens: Count = 0
 
 
-class LoopSection(_Part, frozen=True, kw_only=True, rename="camel"):
+class LoopSection(_Part, frozen=True):
     """Turn counters and the last compaction; times are None as long as there was none."""
 
     turns: Count = 0
@@ -105,7 +105,7 @@ class LoopSection(_Part, frozen=True, kw_only=True, rename="camel"):
     last_flush: FlushMark | None = None
 
 
-class RecoverySection(_Part, frozen=True, kw_only=True, rename="camel"):
+class RecoverySection(_Part, frozen=True):
     """Overflow errors of the upstream: attempts to recover, and how many succeeded."""
 
     overflow_attempts: Count = 0
@@ -113,18 +113,13 @@ class RecoverySection(_Part, frozen=True, kw_only=True, rename="camel"):
     last_overflow_at: Count | None = None
 
 
-class UsageSection(_Part, frozen=True, kw_only=True, rename="camel"):
+class UsageSection(_Part, frozen=True):
     """Token totals of the session as the upstream counted them; `requests` that reported any."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
     cached_tokens: Count = 0
     requests: Count = 0
-
-    @property
-    def is_zero(self) -> bool:
-        """True when nothing was ever counted."""
-        return not (self.input_tokens or self.output_tokens or self.cached_tokens)
 
 
 def sum_of(usages: Iterable[UsageSection]) -> UsageSection:
@@ -154,24 +149,7 @@ class RuntimeSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     usage: UsageSection
 
 
-def new_snapshot(transcript: TranscriptSection) -> RuntimeSnapshot:
-    """A snapshot of the transcript only; `msgspec.structs.replace` sets the other sections."""
-    return RuntimeSnapshot(
-        schema=SCHEMA,
-        version=VERSION,
-        transcript=transcript,
-        tooling=ToolingSection(),
-        files=FilesSection(),
-        loop=LoopSection(),
-        recovery=RecoverySection(),
-        queues={},
-        worker={},
-        verification={},
-        usage=UsageSection(),
-    )
-
-
-class BroughtState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class BroughtState(_Part, frozen=True):
     """The sections of a restored state that its messages do not show; part of a `session_restored` event."""
 
     loop: LoopSection = LoopSection()
@@ -180,6 +158,31 @@ class BroughtState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     worker: StatedSection = {}
     verification: StatedSection = {}
     usage: UsageSection = UsageSection()
+
+
+_NOTHING = BroughtState()
+
+
+def new_snapshot(
+    transcript: TranscriptSection,
+    state: BroughtState = _NOTHING,
+    tooling: ToolingSection | None = None,
+    files: FilesSection | None = None,
+) -> RuntimeSnapshot:
+    """The snapshot of a transcript, of what its messages show, and of a `state` that they do not show."""
+    return RuntimeSnapshot(
+        schema=SCHEMA,
+        version=VERSION,
+        transcript=transcript,
+        tooling=tooling or ToolingSection(),
+        files=files or FilesSection(),
+        loop=state.loop,
+        recovery=state.recovery,
+        queues=state.queues,
+        worker=state.worker,
+        verification=state.verification,
+        usage=state.usage,
+    )
 
 
 _BROUGHT = msgspec.json.Decoder(BroughtState)
@@ -191,7 +194,7 @@ def brought_in(payload: bytes) -> BroughtState:
         return _BROUGHT.decode(payload)
     except (ValueError, RecursionError):
         # Another system's event of that name.
-        return BroughtState()
+        return _NOTHING
 
 
 # Argument names under which tools take a path.
@@ -229,12 +232,8 @@ def runtime_of(
             last_compaction_tokens_after=last[0].tokens_after,
         )
     times = [since.recovery.last_overflow_at, brought.recovery.last_overflow_at]
-    return RuntimeSnapshot(
-        schema=SCHEMA,
-        version=VERSION,
-        transcript=_transcript_of(talk, view),
-        tooling=tooling_of(talk.messages),
-        files=files_of(talk.messages),
+    state = msgspec.structs.replace(
+        brought,
         loop=msgspec.structs.replace(
             loop,
             turns=loop.turns + relayed,
@@ -246,11 +245,9 @@ def runtime_of(
             overflow_recovered=brought.recovery.overflow_recovered + since.recovery.overflow_recovered,
             last_overflow_at=max((at for at in times if at is not None), default=None),
         ),
-        queues=brought.queues,
-        worker=brought.worker,
-        verification=brought.verification,
         usage=sum_of([brought.usage, since.usage]),
     )
+    return new_snapshot(_transcript_of(talk, view), state, tooling_of(talk.messages), files_of(talk.messages))
 
 
 def tooling_of(messages: Iterable[Message]) -> ToolingSection:

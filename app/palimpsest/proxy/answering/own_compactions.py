@@ -38,26 +38,20 @@ _REFUSES = frozenset({400, 404, 422, 501})
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionMeans:
-    """What compactions are made and recorded with."""
+class OwnCompactions:
+    """Answers requests for a compaction. `refusing`: models whose upstream has refused them."""
 
+    who: Responder
     viewing: ViewPlanner
     reader: MessageReader
     recorder: Recorder
     new_id: Callable[[], str]
-
-
-class OwnCompactions:
-    """Answers requests for a compaction. `refusing`: models whose upstream has refused them."""
-
-    def __init__(self, who: Responder, means: CompactionMeans, refusing: RefusalMemory) -> None:
-        self._who = who
-        self._means = means
-        self._refusing = refusing
+    refusing: RefusalMemory
 
     def answers(self, turn: Turn) -> bool:
         """True when the proxy answers this request."""
-        return self._is_ours(turn) and _asks(turn) and bool(turn.conversation.messages)
+        asks = turn.incoming.asks_for_compaction or turn.request.trigger is not None
+        return self._is_ours(turn) and asks and bool(turn.conversation.messages)
 
     def prepared(self, turn: Turn) -> Turn:
         """The turn as it goes upstream: without `context_management` where the proxy compacts."""
@@ -67,31 +61,31 @@ class OwnCompactions:
 
     def are_refused(self, turn: Turn, status: int, body: bytes) -> bool:
         """True when the refusal means that the upstream makes no compactions; this is remembered."""
-        if self._who != "auto" or self._is_ours(turn):
+        if self.who != "auto" or self._is_ours(turn):
             return False
         manages = turn.request.management is not None and MANAGEMENT.encode() in body
         triggers = turn.request.trigger is not None and b"compaction_trigger" in body
         at_address = turn.incoming.asks_for_compaction and status in _NO_ADDRESS
         if at_address or ((manages or triggers) and status in _REFUSES):
-            self._refusing.remember(turn.namespace, turn.model)
+            self.refusing.remember(turn.namespace, turn.model)
             return True
         return False
 
     async def answer(self, turn: Turn, client: Client) -> None:
         """Store the answer with the compaction, then send it. StoreError when it cannot be stored."""
-        means, shown = self._means, original(turn)
+        shown = original(turn)
         # A client may drop everything before the item that answers a trigger, user messages included.
         stays = _is_instruction if turn.request.trigger is not None else stays_with_client
-        made, context = await means.viewing.of_all(turn, stays)
-        ident = means.new_id()
+        made, context = await self.viewing.of_all(turn, stays)
+        ident = self.new_id()
         item = item_of(made.summary, ident)
         usage = Usage(*map(context.budget.for_model, (turn.tokens, context.count_text(made.summary))))
         answer = _answer(turn, ident, item, usage)
-        stored = means.reader.read_answers([encoded([item])], turn.model)
+        stored = self.reader.read_answers([encoded([item])], turn.model)
         outcome = Outcome(
             "done", 200, stored, finish_reason="stop", response_id=answer["id"], by_upstream=False
         )
-        await means.recorder.close(turn, shown, outcome, client.entry)
+        await self.recorder.close(turn, shown, outcome, client.entry)
         streams = turn.request.stream and not turn.incoming.asks_for_compaction
         kind = b"text/event-stream; charset=utf-8" if streams else b"application/json"
         own_headers = exchange_headers(turn, shown, includes_view=False)
@@ -101,16 +95,12 @@ class OwnCompactions:
         await client.end(body)
 
     def _is_ours(self, turn: Turn) -> bool:
-        is_refused = (turn.namespace, turn.model) in self._refusing
-        return self._who == "proxy" or (self._who == "auto" and is_refused)
+        is_refused = (turn.namespace, turn.model) in self.refusing
+        return self.who == "proxy" or (self.who == "auto" and is_refused)
 
 
 def _is_instruction(message: Message) -> bool:
     return message.is_instruction
-
-
-def _asks(turn: Turn) -> bool:
-    return turn.incoming.asks_for_compaction or turn.request.trigger is not None
 
 
 def _answer(turn: Turn, ident: str, item: dict[str, Any], usage: Usage) -> dict[str, Any]:

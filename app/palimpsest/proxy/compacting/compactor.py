@@ -54,17 +54,15 @@ class Adoption:
         row = await self._store.history.named(turn.namespace, turn.session)
         if row is None:
             return False
-        pending = await self._journal.before(context, compaction)
-        adding = self._store.compactions.add(
-            turn.namespace, turn.session, row.epoch, compaction, pending.at, pending.also
-        )
+        also, at = await self._journal.before(context, compaction)
+        adding = self._store.compactions.add(turn.namespace, turn.session, row.epoch, compaction, at, also)
         try:
             stored = await self._jobs.finish(adding)
         except StoreError:
             await self.failed(context, compaction, "not_stored")
             raise
         if stored:
-            self._journal.adopted(pending)
+            self._journal.adopted(turn, compaction, at)
             _log_compaction(turn.session, compaction)
             if self._counts is not None:
                 self._counts(compaction, is_stored=True)

@@ -7,15 +7,17 @@ and the tokens of its answers. The instructions are those known now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.runtime.checkpoint import CheckpointPayload, checkpoint_of, periodic_spans
-from palimpsest.core.runtime.evidence import ArchivedMessage
+from palimpsest.core.runtime.evidence import TYPES, ArchivedMessage
 from palimpsest.core.runtime.restore import RecordedEvent, derived_state
+from palimpsest.core.runtime.session_import import COMPACTION, ITEMS, MESSAGE, exported_compaction
 from palimpsest.core.runtime.snapshot import (
     BroughtState,
     RuntimeSnapshot,
@@ -46,7 +48,10 @@ _SNAPSHOT = "conversation_snapshot"
 class RuntimeReader:
     """Computes states and checkpoints of sessions; nothing of them is stored."""
 
-    def __init__(self, store: Store, archive: Archive, tokens: ModelTokens) -> None:
+    def __init__(
+        self, store: Store, archive: Archive, tokens: ModelTokens, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
         self._store = store
         self._archive = archive
         self._tokens = tokens
@@ -121,12 +126,32 @@ class RuntimeReader:
                 start = since_completion(rows, talk)
         return await asyncio.to_thread(checkpoint_of, kept.kind, entries[start:], kept.created_at, runtime)
 
-    async def exported(self, branch: ReadBranch, at: float) -> CheckpointPayload:
-        """A checkpoint of the branch as it is now, `at` (UTC seconds); it must have messages."""
-        runtime, _ = await self.state(branch, at)
-        entries = entries_of(branch)
+    async def exported(self, branch: ReadBranch) -> list[RecordedEvent]:
+        """The branch as events for an import; empty without messages.
+
+        Its instructions, messages and compactions, and last a checkpoint of now.
+        """
+        entries, talk, now = entries_of(branch), branch.conversation, self._clock()
+        if not entries:
+            return []
+        runtime, _ = await self.state(branch, now)
         newest = entries[newest_from(entries, 0) :]
-        return await asyncio.to_thread(checkpoint_of, "completion", newest, at, runtime)
+        checkpoint = await asyncio.to_thread(checkpoint_of, "completion", newest, now, runtime)
+        said = [("", message, entries[0].at) for message in talk.preamble]
+        said += [(entry.id, entry.message, entry.at) for entry in entries]
+        events = []
+        for ident, message, at in said:
+            # As stored, byte for byte: a chat message, or the items of an answer.
+            key = ITEMS if message.raw.startswith(b"[") else "message"
+            payload = b'{"%s":%s}' % (key.encode(), message.raw)
+            events.append(RecordedEvent(ident, TYPES.get(message.role, MESSAGE), payload, at))
+        for row in await self._store.compactions.of_session(branch.namespace, branch.session):
+            if row.undone_at is None and is_of(row.compaction, talk):
+                record = exported_compaction(row.compaction, talk)
+                if record is not None:
+                    events.append(RecordedEvent(row.compaction.id, COMPACTION, record, row.created_at))
+        payload, at = msgspec.json.encode(checkpoint), checkpoint.created_at / 1_000
+        return [*events, RecordedEvent(checkpoint.span_hash[:32], "checkpoint", payload, at)]
 
     async def shown(self, namespace: str, session: str, events: Sequence[EventRow]) -> list[EventRow]:
         """The events, with the states of those that name the point of one (A34)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
 import structlog
@@ -48,16 +47,6 @@ _FLUSHES_READ = 1_000
 _log = structlog.get_logger("palimpsest.journal")
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCompaction:
-    """A compaction ready to be stored, `at` (UTC seconds), with `also` in its transaction (B13)."""
-
-    subject: Subject
-    compaction: Compaction
-    also: JournalEntries
-    at: float
-
-
 class SessionJournal:
     """Writes checkpoints, events and memories, and the daily log; `clock` gives UTC seconds."""
 
@@ -75,11 +64,14 @@ class SessionJournal:
         self._new_id = new_id
         self._daily_log = log
 
-    async def before(self, context: CompactionContext, compaction: Compaction) -> PendingCompaction:
-        """Store what must be durable before the compaction; the rest is returned for its transaction.
+    async def before(
+        self, context: CompactionContext, compaction: Compaction
+    ) -> tuple[JournalEntries, float]:
+        """Store what must be durable before the compaction.
 
         When messages are removed: a checkpoint (A36), and a flush if little room is left (A43). StoreError
-        when it cannot be stored: then the compaction must not be stored.
+        when it cannot be stored: then the compaction must not be stored. The rest is returned for its
+        transaction (B13), with the time (UTC seconds).
         """
         turn, at, talk, current = context.turn, self._clock(), context.conversation, context.current
         point, removes = turn.conversation.head, compaction.kind == "message_removal"
@@ -90,10 +82,9 @@ class SessionJournal:
         summary = sendable(unfenced(compaction.summary)).encode()
         if removes:
             flush, note = await self._flush(context, at)
-            checkpoint = _checkpoint(
-                "pre_compaction", point, point + (current.id if current else "").encode(), at
-            )
-            beside = [_checkpoint_event(checkpoint), *event_rows([*flush, started], at, self._new_id)]
+            once = point + (current.id if current else "").encode()
+            checkpoint, event = _checkpoint("pre_compaction", point, once, at)
+            beside = [event, *event_rows([*flush, started], at, self._new_id)]
             notes = [MemoryRow(self._new_id(), "flush", note, None, at)] if note else []
             await self._store.journal.add_checkpoint(turn.namespace, turn.session, checkpoint, beside, notes)
         else:
@@ -103,7 +94,7 @@ class SessionJournal:
             [MemoryRow(memory, "summary", summary, compaction.id, at)] if removes else [],
             event_rows([*made, snapshot], at, self._new_id),
         )
-        return PendingCompaction(turn, compaction, also, at)
+        return also, at
 
     async def _flush(self, context: CompactionContext, at: float) -> tuple[Sequence[Event], bytes]:
         """The event of a flush, and its note (A43); nothing when none is due."""
@@ -129,13 +120,10 @@ class SessionJournal:
         }
         return [Event("flush", {"text": note, **sizes})] if note else (), sendable(note).encode()
 
-    def adopted(self, pending: PendingCompaction) -> None:
+    def adopted(self, subject: Subject, compaction: Compaction, at: float) -> None:
         """The compaction is in force: write its summary to the daily log (A30), in the background."""
-        if self._daily_log is not None and pending.compaction.kind == "message_removal":
-            subject = pending.subject
-            self._jobs.start(
-                self._daily_log.write(subject.namespace, subject.session, pending.compaction, pending.at)
-            )
+        if self._daily_log is not None and compaction.kind == "message_removal":
+            self._jobs.start(self._daily_log.write(subject.namespace, subject.session, compaction, at))
 
     def answered(self, turn: Turn, outcome: Outcome, remembers: Remembers) -> None:
         """An answer is stored: if due, store a periodic checkpoint in the background (A37).
@@ -157,8 +145,8 @@ class SessionJournal:
                     continue
                 # A retried answer to the same question makes no new span.
                 question = path[span.stop - 2]
-                row = _checkpoint("periodic", path[span.stop - 1], question, self._clock())
-                if await self._store.journal.add_checkpoint(*where, row, [_checkpoint_event(row)]):
+                row, event = _checkpoint("periodic", path[span.stop - 1], question, self._clock())
+                if await self._store.journal.add_checkpoint(*where, row, [event]):
                     await remembers(turn, talk.messages[span.start : span.stop])
         except StoreError as error:
             _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
@@ -174,8 +162,8 @@ class SessionJournal:
         start = since_completion(rows, talk)
         if not await asyncio.to_thread(completion_due, talk.messages[start:], marker):
             return None
-        row = _checkpoint("completion", talk.head, talk.head, self._clock())
-        await self._store.journal.add_checkpoint(*where, row, [_checkpoint_event(row)])
+        row, event = _checkpoint("completion", talk.head, talk.head, self._clock())
+        await self._store.journal.add_checkpoint(*where, row, [event])
         return row.id
 
     async def failed(self, subject: Subject, reason: str, trigger: str, watermark: bytes = b"") -> None:
@@ -207,16 +195,11 @@ class SessionJournal:
             _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
 
 
-def _checkpoint(kind: CheckpointKind, point: bytes, once: bytes, at: float) -> CheckpointRow:
-    """The checkpoint at `point`; there is one alone of this kind for each `once`."""
-    return CheckpointRow(sha256(kind.encode() + once).hexdigest()[:32], kind, point, at)
-
-
-def _checkpoint_event(row: CheckpointRow) -> EventRow:
-    (event,) = event_rows(
-        [Event("checkpoint", {"checkpointId": row.id, "kind": row.kind})], row.created_at, lambda: row.id
-    )
-    return event
+def _checkpoint(kind: CheckpointKind, point: bytes, once: bytes, at: float) -> tuple[CheckpointRow, EventRow]:
+    """The checkpoint at `point`, and its event; there is one alone of this kind for each `once`."""
+    ident = sha256(kind.encode() + once).hexdigest()[:32]
+    (event,) = event_rows([Event("checkpoint", {"checkpointId": ident, "kind": kind})], at, lambda: ident)
+    return CheckpointRow(ident, kind, point, at), event
 
 
 def _unfolded(context: CompactionContext) -> tuple[list[Message], int]:

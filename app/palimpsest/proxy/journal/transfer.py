@@ -1,6 +1,6 @@
-"""Imports sessions from other systems, and exports them (A40, A41).
+"""Imports sessions from other systems (A40, A41).
 
-`palimpsest.core.runtime` reads and writes the records; this module stores them.
+`palimpsest.core.runtime` reads the records; this module stores them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from palimpsest.core.history.message import Conversation, Message, conversation_of, seed_of
+from palimpsest.core.history.message import Conversation, conversation_of, seed_of
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.runtime.events import Event, session_restored
-from palimpsest.core.runtime.evidence import TYPES
 from palimpsest.core.runtime.restore import RecordedEvent, Restored
 from palimpsest.core.runtime.session_import import (
     COMPACTION,
     HIDDEN,
-    ITEMS,
-    MESSAGE,
     Imported,
     ImportedRecord,
-    RecordLimits,
-    exported_compaction,
     imported_compaction,
     imported_of,
     record_of,
@@ -35,43 +30,19 @@ from palimpsest.core.summary.source import recall_id
 from palimpsest.core.wire.json_text import encoded as encoded_json
 from palimpsest.errors import BodyTooLarge, Conflict, NameTaken, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
-from palimpsest.proxy.journal.runtime import RuntimeReader, entries_of, is_of
 from palimpsest.proxy.journal_rows import NewId, event_rows
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import stored_message
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.proxy.turn import ReadBranch
+from palimpsest.settings.serving import Limits
 from palimpsest.storage.compactions import DatedCompaction
 from palimpsest.storage.exchange_units import OpenExchange
 from palimpsest.storage.journal import EventRow
 from palimpsest.storage.store import Store
 
-
-class Exports:
-    """Reads sessions as events for an import."""
-
-    def __init__(self, store: Store, states: RuntimeReader, clock: Callable[[], float]) -> None:
-        self._store = store
-        self._states = states
-        self._clock = clock
-
-    async def exported(self, branch: ReadBranch) -> list[RecordedEvent]:
-        """Instructions, messages, compactions, and last a checkpoint of now; empty without messages."""
-        entries, talk = entries_of(branch), branch.conversation
-        if not entries:
-            return []
-        checkpoint = await self._states.exported(branch, self._clock())
-        stored = await self._store.compactions.of_session(branch.namespace, branch.session)
-        events = [_message("", message, entries[0].at) for message in talk.preamble]
-        events += [_message(entry.id, entry.message, entry.at) for entry in entries]
-        for row in stored:
-            if row.undone_at is None and is_of(row.compaction, talk):
-                record = exported_compaction(row.compaction, talk)
-                if record is not None:
-                    events.append(RecordedEvent(row.compaction.id, COMPACTION, record, row.created_at))
-        payload, at = msgspec.json.encode(checkpoint), checkpoint.created_at / 1_000
-        return [*events, RecordedEvent(checkpoint.span_hash[:32], "checkpoint", payload, at)]
+# Events that a session may have for each message of a request: calls, results, usages.
+_EVENTS_A_MESSAGE = 5
 
 
 def with_hidden(events: Iterable[RecordedEvent], hidden: Mapping[str, HiddenRounds]) -> list[RecordedEvent]:
@@ -80,22 +51,10 @@ def with_hidden(events: Iterable[RecordedEvent], hidden: Mapping[str, HiddenRoun
     for event in events:
         rounds = hidden.get(event.id)
         before, behind = rounds.unseen() if rounds else ((), ())
-        every += [_unseen(event, raw) for raw in before]
-        every.append(event)
-        every += [_unseen(event, raw) for raw in behind]
+        named = b'{"answer":' + encoded_json(event.id) + b',"message":'
+        unseen = [RecordedEvent("", HIDDEN, named + raw + b"}", event.at) for raw in (*before, *behind)]
+        every += [*unseen[: len(before)], event, *unseen[len(before) :]]
     return every
-
-
-def _unseen(answer: RecordedEvent, raw: bytes) -> RecordedEvent:
-    named = b'{"answer":' + encoded_json(answer.id) + b',"message":'
-    return RecordedEvent("", HIDDEN, named + raw + b"}", answer.at)
-
-
-def _message(ident: str, message: Message, at: float) -> RecordedEvent:
-    """The message as stored, byte for byte: a chat message, or the items of an answer."""
-    key = ITEMS if message.raw.startswith(b"[") else "message"
-    payload = b'{"%s":%s}' % (key.encode(), message.raw)
-    return RecordedEvent(ident, TYPES.get(message.role, MESSAGE), payload, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +69,7 @@ class ImportedSession:
 
 
 class Imports:
-    """Imports sessions; `limits` bounds the document, `most_messages` (inclusive) what is in it."""
+    """Imports sessions; `limits` are those of a request and its messages."""
 
     def __init__(
         self,
@@ -118,8 +77,7 @@ class Imports:
         reader: MessageReader,
         newcomers: UnprovenNamespaces,
         tombstones: Tombstones,
-        limits: RecordLimits,
-        most_messages: int,
+        limits: Limits,
         clock: Callable[[], float],
         new_id: NewId,
     ) -> None:
@@ -128,7 +86,6 @@ class Imports:
         self._newcomers = newcomers
         self._tombstones = tombstones
         self._limits = limits
-        self._most_messages = most_messages
         self._clock = clock
         self._new_id = new_id
 
@@ -138,12 +95,13 @@ class Imports:
         InvalidJson, InvalidParameter, BodyTooLarge, NothingToRestore, NameTaken, ErasedSession,
         NamespaceUnproven or StoreUnavailable.
         """
-        now = self._clock()
+        now, limits = self._clock(), self._limits
+        most_events = _EVENTS_A_MESSAGE * limits.messages
         # All that grows with the document is done on another thread: it takes seconds for 100,000 events.
-        record = await asyncio.to_thread(record_of, body, self._limits, now)
+        record = await asyncio.to_thread(record_of, body, limits.json_depth, most_events, now)
         imported = await asyncio.to_thread(imported_of, record)
-        if len(imported.messages) > self._most_messages:
-            raise BodyTooLarge(f"More than {self._most_messages} messages.", param="events")
+        if len(imported.messages) > self._limits.messages:
+            raise BodyTooLarge(f"More than {self._limits.messages} messages.", param="events")
         if record.name is not None and await self._store.history.named(namespace, record.name):
             raise _taken()
         await self._newcomers.admit(namespace, len(imported.messages) + len(imported.events))

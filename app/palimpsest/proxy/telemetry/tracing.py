@@ -26,9 +26,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from palimpsest.core.wire.json_text import array_of
-from palimpsest.core.wire.request import ChatRequest, Fields
+from palimpsest.core.wire.request import Fields
 from palimpsest.proxy.reports import RequestEntry
-from palimpsest.proxy.turn import ForwardedView, Turn
+from palimpsest.proxy.turn import Turn
 
 Attribute: TypeAlias = str | bool | int | float | list[str]
 Attributes: TypeAlias = Iterator[tuple[str, Attribute | None]]
@@ -121,54 +121,35 @@ def _attributes(entry: RequestEntry, began_at: float) -> Attributes:
     yield "palimpsest.overhead_seconds", entry.prepared_seconds
     if entry.first_byte_at is not None:
         yield "gen_ai.response.time_to_first_chunk", round(entry.first_byte_at - began_at, 4)
-    if entry.turn is not None:
-        yield from _of_turn(entry.turn)
-    if entry.turn is not None and entry.shown is not None:
-        yield from _of_view(entry.turn, entry.shown)
-    if entry.answer is not None:
-        yield from _of_answer(entry)
-
-
-def _of_turn(turn: Turn) -> Attributes:
-    yield "session.id", turn.session
-    yield "gen_ai.conversation.id", turn.session
-    yield "palimpsest.exchange.id", turn.exchange
-    yield "gen_ai.request.max_tokens", turn.max_output_tokens
-    yield "gen_ai.request.stream", turn.request.stream or None
-    yield "gen_ai.request.choice.count", turn.request.n if turn.request.n != 1 else None
-    yield from _parameters(turn.request)
-
-
-def _parameters(request: ChatRequest) -> Attributes:
-    fields = Fields(request.body, request.shape)
-    for member, name in _PARAMETERS.items():
-        value = fields.value(member)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            yield name, value
-
-
-def _of_view(turn: Turn, shown: ForwardedView) -> Attributes:
-    """`compacted` is set on compacted prompts alone, as the conventions ask."""
-    yield "palimpsest.tokens_full", shown.for_model(turn.tokens)
-    yield "palimpsest.tokens", shown.for_model(shown.tokens)
-    yield "palimpsest.window_tokens", shown.window_tokens or None
-    yield "palimpsest.compaction_wait_seconds", shown.waited_seconds
-    if shown.view.compaction is not None:
-        yield "gen_ai.conversation.compacted", True
-        yield "palimpsest.compaction.id", shown.view.compaction.id
-
-
-def _of_answer(entry: RequestEntry) -> Attributes:
-    assert entry.answer is not None
-    usage = entry.answer.usage
-    yield "gen_ai.response.id", entry.answer.response_id
-    reason = entry.answer.finish_reason
-    yield "gen_ai.response.finish_reasons", [reason] if reason else None
-    yield "gen_ai.usage.input_tokens", usage.prompt_tokens
-    yield "gen_ai.usage.output_tokens", usage.completion_tokens
-    yield "gen_ai.usage.cache_read.input_tokens", usage.cached_tokens
-    yield "gen_ai.usage.cache_write.input_tokens", usage.written_tokens
-    yield "gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens
+    if (turn := entry.turn) is not None:
+        yield "session.id", turn.session
+        yield "gen_ai.conversation.id", turn.session
+        yield "palimpsest.exchange.id", turn.exchange
+        yield "gen_ai.request.max_tokens", turn.max_output_tokens
+        yield "gen_ai.request.stream", turn.request.stream or None
+        yield "gen_ai.request.choice.count", turn.request.n if turn.request.n != 1 else None
+        fields = Fields(turn.request.body, turn.request.shape)
+        for member, name in _PARAMETERS.items():
+            value = fields.value(member)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                yield name, value
+    if turn is not None and (shown := entry.shown) is not None:
+        yield "palimpsest.tokens_full", shown.for_model(turn.tokens)
+        yield "palimpsest.tokens", shown.for_model(shown.tokens)
+        yield "palimpsest.window_tokens", shown.window_tokens or None
+        yield "palimpsest.compaction_wait_seconds", shown.waited_seconds
+        # Set on compacted prompts alone, as the conventions ask.
+        if shown.view.compaction is not None:
+            yield "gen_ai.conversation.compacted", True
+            yield "palimpsest.compaction.id", shown.view.compaction.id
+    if (answer := entry.answer) is not None:
+        yield "gen_ai.response.id", answer.response_id
+        yield "gen_ai.response.finish_reasons", [answer.finish_reason] if answer.finish_reason else None
+        yield "gen_ai.usage.input_tokens", answer.usage.prompt_tokens
+        yield "gen_ai.usage.output_tokens", answer.usage.completion_tokens
+        yield "gen_ai.usage.cache_read.input_tokens", answer.usage.cached_tokens
+        yield "gen_ai.usage.cache_write.input_tokens", answer.usage.written_tokens
+        yield "gen_ai.usage.reasoning.output_tokens", answer.usage.reasoning_tokens
 
 
 def _content(entry: RequestEntry, turn: Turn) -> dict[str, str]:
