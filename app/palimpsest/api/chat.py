@@ -10,7 +10,7 @@ from palimpsest.api.body import ArrivingBody, entry_of, read_body
 from palimpsest.api.front import target_of
 from palimpsest.errors import ClientLeft
 from palimpsest.proxy.access import Access
-from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
+from palimpsest.proxy.answering.passthrough import ModelList, Passthrough, Upload
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.incoming import Incoming, Receive, Scope, Send
 from palimpsest.proxy.quotas import Quotas
@@ -103,26 +103,14 @@ class PassthroughEndpoint:
             if self._models.answers(incoming) and upload.finished:
                 await self._models.relay(incoming, client)
             else:
-                await self._passthrough.relay(incoming, _Continued(first, upload), client)
+                rest = Upload(_continued(first, upload), upload.ended, upload.finished)
+                await self._passthrough.relay(incoming, client, upload=rest)
         except ClientLeft:
             return
 
 
-class _Continued:
-    """An upload whose first piece was read already."""
-
-    def __init__(self, first: bytes, rest: ArrivingBody) -> None:
-        self._first = first
-        self._rest = rest
-
-    @property
-    def finished(self) -> bool:
-        return self._rest.finished
-
-    async def ended(self) -> None:
-        await self._rest.ended()
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._first
-        async for part in self._rest:
-            yield part
+async def _continued(first: bytes, rest: ArrivingBody) -> AsyncIterator[bytes]:
+    """The pieces of an upload whose first one was read already."""
+    yield first
+    async for part in rest:
+        yield part

@@ -43,7 +43,7 @@ from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.store_watch import StoreWatch
 from palimpsest.proxy.telemetry.counts import Counts
-from palimpsest.proxy.telemetry.metrics import Metrics, ModelLookups
+from palimpsest.proxy.telemetry.metrics import Metrics
 from palimpsest.proxy.telemetry.siblings import Siblings
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens
 from palimpsest.settings.settings import (
@@ -282,14 +282,13 @@ def metrics_of(parts: Parts, siblings: Siblings | None, stack: AsyncExitStack) -
     if parts.counts is None:
         return None
 
-    def is_named(model: str) -> bool:
+    def is_known(model: str) -> bool:
         # An entry that matches all names none.
         entry = model_settings(settings, model)
         if entry is not None and entry.match != "*":
             return True
-        return any(route.match != "*" and route.models.means(model) for route in settings.routes)
-
-    def is_published(model: str) -> bool:
+        if any(route.match != "*" and route.models.means(model) for route in settings.routes):
+            return True
         # Imports the price library (0.17 s, 30 MB).
         name = asked_name(settings, model)
         try:
@@ -299,7 +298,8 @@ def metrics_of(parts: Parts, siblings: Siblings | None, stack: AsyncExitStack) -
 
     metrics = Metrics(
         parts.counts,
-        ModelLookups(is_named, is_published, parts.prices.known),
+        is_known,
+        parts.prices.known,
         parts.store,
         lambda: parts.log.open,
         lambda: parts.jobs.open + parts.chores.open,

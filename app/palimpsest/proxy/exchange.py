@@ -24,7 +24,7 @@ from palimpsest.core.wire.responses.items import has_item_references
 from palimpsest.errors import Conflict, InvalidField, RequestError, StoreUnavailable, UnsupportedCoding
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.answering.delivery import Delivery
-from palimpsest.proxy.answering.passthrough import Passthrough, WholeBody
+from palimpsest.proxy.answering.passthrough import Passthrough
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.incoming import Incoming, plain_body
@@ -152,7 +152,7 @@ class Exchange:
         if quota is not None and incoming.bill is None:
             incoming = replace(incoming, bill=await self.quotas.bill(quota))
         client.entry.facts["not_stored"] = why.decode()
-        await self.passthrough.relay(incoming, WholeBody(), client, [(b"x-palimpsest-store", why)])
+        await self.passthrough.relay(incoming, client, [(b"x-palimpsest-store", why)])
 
 
 def _is_whole(turn: Turn) -> bool:

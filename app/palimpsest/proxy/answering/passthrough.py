@@ -8,10 +8,9 @@ With one server its own model list passes through.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Protocol
 from urllib.parse import quote, unquote
 
 import structlog
@@ -29,46 +28,16 @@ from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
 from palimpsest.upstream.models import LIST_BYTES, LOOKUP_SECONDS
 
 
-class Upload(Protocol):
-    """A request body being received."""
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A request body being received: its chunks as they arrive, and what returns when the last one came.
 
-    @property
-    def finished(self) -> bool:
-        """True once the last byte has been read."""
+    `is_finished`: it had ended already when the request was read, and is in memory.
+    """
 
-    async def ended(self) -> None:
-        """Returns when the last byte has been read."""
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """The chunks, as they arrive."""
-
-
-class WholeBody:
-    """The upload of a request whose body is in memory already."""
-
-    finished = True
-
-    async def ended(self) -> None:
-        """Returns at once."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yields nothing."""
-        nothing: tuple[bytes, ...] = ()
-        for part in nothing:
-            yield part
-
-
-async def _read(incoming: Incoming, upload: Upload, limit: int) -> Incoming:
-    """The request with its whole body; BodyTooLarge beyond the limit."""
-    if upload.finished:
-        return incoming
-    pieces, size = [], 0
-    async for part in upload:
-        size += len(part)
-        if size > limit:
-            raise BodyTooLarge("The request's body is larger than this proxy accepts.")
-        pieces.append(part)
-    return replace(incoming, body=b"".join(pieces))
+    chunks: AsyncIterator[bytes]
+    ended: Callable[[], Awaitable[None]]
+    is_finished: bool
 
 
 class Passthrough:
@@ -82,28 +51,50 @@ class Passthrough:
         self._quotas = quotas
         self._body_bytes = body_bytes
 
-    async def relay(self, incoming: Incoming, upload: Upload, client: Client, extra: Headers = ()) -> None:
+    async def relay(
+        self, incoming: Incoming, client: Client, extra: Headers = (), upload: Upload | None = None
+    ) -> None:
         """Relay the upstream's answer byte for byte, with `extra` headers; cancelled when the client leaves.
 
-        RequestError when the body must be read for its model and cannot be.
+        Without an `upload` the request is a conversation, whose body is in memory. RequestError when the body
+        must be read for its model and cannot be.
         """
-        if self._destinations.routed and incoming.asks_for_compaction:
+        if upload is not None and self._destinations.routed and incoming.asks_for_compaction:
             # The body holds a conversation, which must go to the server of its model.
-            incoming, upload = await _read(incoming, upload, self._body_bytes), WholeBody()
-        there, named = await self._there(incoming, upload)
-        headers = there.outgoing(named.headers)
-        body = None if upload.finished else aiter(upload)
-        target, sent = there.outgoing.target(named.target), named.body or body
+            if not upload.is_finished:
+                pieces, size = [], 0
+                async for part in upload.chunks:
+                    size += len(part)
+                    if size > self._body_bytes:
+                        raise BodyTooLarge("The request's body is larger than this proxy accepts.")
+                    pieces.append(part)
+                incoming = replace(incoming, body=b"".join(pieces))
+            upload = None
+        is_chat = upload is None
+        there, named = self._destinations.of(""), incoming
+        if is_chat and self._destinations.routed and (model := await self._model(incoming)) is not None:
+            there = self._destinations.of(model)
+            if (name := there.asked_for(model)) != model:
+                headers = [header for header in incoming.headers if header[0].lower() not in OF_THE_BYTES]
+                body = with_model(await self._plain(incoming), name)
+                named = replace(incoming, headers=headers, body=body)
+        sent = named.body or (None if upload is None or upload.is_finished else upload.chunks)
         # No bound on the total time: uploads and downloads may be large. Only a stall is an error.
-        opened = there.upstream.open(named.method, target, headers, sent, takes_any_time=True)
+        opened = there.upstream.open(
+            named.method,
+            there.outgoing.target(named.target),
+            there.outgoing(named.headers),
+            sent,
+            takes_any_time=True,
+        )
         # While the client is still sending, reading the upload detects that it left.
-        bill, passing, is_chat = incoming.bill, None, isinstance(upload, WholeBody)
+        bill, passing = incoming.bill, None
         used = prompt = _prompt_tokens(incoming, is_chat=is_chat)
         if bill is not None:
             await self._quotas.reserve(bill, prompt + ANSWER_TOKENS)
         client.entry.forwarded(there.upstream.origin)
         try:
-            async with client.attended(upload.ended), opened as answer:
+            async with client.attended(upload.ended if upload else None), opened as answer:
                 used = 0
                 client.entry.answered()
                 await client.start(answer.status, [*answer_headers(answer.headers), *extra])
@@ -121,20 +112,6 @@ class Passthrough:
             # A client that left before the answer began has used the prompt.
             if bill is not None:
                 self._quotas.end(bill, passing.used(prompt if is_chat else None) if passing else used)
-
-    async def _there(self, incoming: Incoming, upload: Upload) -> tuple[Destination, Incoming]:
-        """The server of the request's model, and the request with the model's name there."""
-        if not (self._destinations.routed and isinstance(upload, WholeBody)):
-            return self._destinations.of(""), incoming
-        model = await self._model(incoming)
-        if model is None:
-            return self._destinations.of(""), incoming
-        there = self._destinations.of(model)
-        name = there.asked_for(model)
-        if name == model:
-            return there, incoming
-        headers = [header for header in incoming.headers if header[0].lower() not in OF_THE_BYTES]
-        return there, replace(incoming, headers=headers, body=with_model(await self._plain(incoming), name))
 
     async def _plain(self, incoming: Incoming) -> bytes:
         return (await plain_body(incoming, self._body_bytes)).removeprefix(BYTE_ORDER_MARK)

@@ -9,16 +9,15 @@ import asyncio
 import platform
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from palimpsest.core.budget.prices import Prices, prompt_cost
+from palimpsest.core.budget.prices import Prices, dollars_of
 from palimpsest.errors import StoreError
-from palimpsest.proxy.telemetry.counts import DECLARED, OTHER, Counts, MetricDescription
+from palimpsest.proxy.telemetry.counts import DECLARED, OTHER, Counts
 from palimpsest.proxy.telemetry.siblings import Siblings
 from palimpsest.storage.store import Store
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 PREFIX = "palimpsest_"
 # Model names that may become labels in one process. Each costs some 60 series.
 MOST_MODELS = 100
-# Prices are for so many tokens.
-_PRICED_TOKENS = 1e6
 # In an Accept header: a version that is no number, which the library cannot compare with its own.
 _ODD_VERSION = re.compile(r"\bversion=(?![0-9]{1,9}(?:\.[0-9]{1,9})*\s*(?:[;,]|$))")
 _COST = "What answers cost, of models whose prices are known: in dollars, or the currency of the settings."
@@ -58,34 +55,26 @@ _STORED: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLookups:
-    """What is known of models: `is_named` by the settings; `prices`, None when nobody has stated them.
-
-    `is_published`: price data have the model; may take a while.
-    """
-
-    is_named: Callable[[str], bool]
-    is_published: Callable[[str], bool]
-    prices: Callable[[str], Awaitable[Prices | None]]
-
-
 class Metrics:
     """The numbers of this process.
 
-    `in_progress` tells how many requests are being answered, `open_jobs` how many jobs run behind them.
+    `is_known`: the settings name the model, or price data have it; may take a while. `prices`: of a model,
+    None when nobody has stated them. `in_progress` tells how many requests are being answered, `open_jobs`
+    how many jobs run behind them.
     """
 
     def __init__(
         self,
         counts: Counts,
-        facts: ModelLookups,
+        is_known: Callable[[str], bool],
+        prices: Callable[[str], Awaitable[Prices | None]],
         store: Store,
         in_progress: Callable[[], int],
         open_jobs: Callable[[], int],
     ) -> None:
         self._counts = counts
-        self._facts = facts
+        self._is_known = is_known
+        self._prices_of = prices
         self._store = store
         self._in_progress = in_progress
         self._open_jobs = open_jobs
@@ -131,25 +120,19 @@ class Metrics:
             self._open_jobs(),
         )
 
-    def _is_known(self, model: str) -> bool:
-        return self._facts.is_named(model) or self._facts.is_published(model)
-
     async def _costs(self, models: Iterable[str]) -> dict[str, float]:
         """What each label's answers have cost, without those of models whose prices are unknown."""
         for model in sorted(models):
             if model not in self._prices:
-                self._prices[model] = await self._facts.prices(model)
+                self._prices[model] = await self._prices_of(model)
         costs: dict[str, float] = {}
         for model, prices in self._prices.items():
             if prices is not None and ("input_tokens", model) in self._counts.numbers:
                 name = self._names.get(model, OTHER)
-                costs[name] = costs.get(name, 0.0) + self._cost(model, prices)
+                kinds = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens")
+                read, cached, kept, said = (int(self._counts.numbers.get((kind, model), 0)) for kind in kinds)
+                costs[name] = costs.get(name, 0.0) + dollars_of(read, cached, kept, said, prices)
         return costs
-
-    def _cost(self, model: str, prices: Prices) -> float:
-        names = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens")
-        read, cached, kept, written = (int(self._counts.numbers.get((name, model), 0)) for name in names)
-        return (prompt_cost(read, cached, kept, prices) + written * prices.output) / _PRICED_TOKENS
 
 
 def _written(
@@ -180,8 +163,7 @@ def _families(snapshots: Mapping[str, Snapshot], stored: Mapping[str, float | No
     labelled: dict[tuple[str, ...], Snapshot] = {
         (name,) if which else (): snapshot for name, snapshot in snapshots.items()
     }
-    for name, declared in DECLARED.items():
-        yield _declared(name, declared, labelled, which)
+    yield from _declared(labelled, which)
     cost = CounterMetricFamily(PREFIX + "cost_dollars", _COST, labels=("model", *which))
     for worker, snapshot in labelled.items():
         for model, dollars in snapshot.costs.items():
@@ -201,27 +183,24 @@ def _families(snapshots: Mapping[str, Snapshot], stored: Mapping[str, float | No
     yield build
 
 
-def _declared(
-    name: str,
-    declared: MetricDescription,
-    labelled: Mapping[tuple[str, ...], Snapshot],
-    which: tuple[str, ...],
-) -> Metric:
+def _declared(labelled: Mapping[tuple[str, ...], Snapshot], which: tuple[str, ...]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-    labels = (*declared.labels, *which)
-    if not declared.bounds:
-        counter = CounterMetricFamily(PREFIX + name, declared.help, labels=labels)
+    for name, declared in DECLARED.items():
+        labels = (*declared.labels, *which)
+        if not declared.bounds:
+            counter = CounterMetricFamily(PREFIX + name, declared.help, labels=labels)
+            for worker, snapshot in labelled.items():
+                for series, number in snapshot.numbers:
+                    if series[0] == name:
+                        counter.add_metric((*series[1:], *worker), number)
+            yield counter
+            continue
+        edges = [*map(str, declared.bounds), "+Inf"]
+        histogram = HistogramMetricFamily(PREFIX + name, declared.help, labels=labels)
         for worker, snapshot in labelled.items():
-            for series, number in snapshot.numbers:
+            for series, spread in snapshot.spreads:
                 if series[0] == name:
-                    counter.add_metric((*series[1:], *worker), number)
-        return counter
-    edges = [*map(str, declared.bounds), "+Inf"]
-    histogram = HistogramMetricFamily(PREFIX + name, declared.help, labels=labels)
-    for worker, snapshot in labelled.items():
-        for series, spread in snapshot.spreads:
-            if series[0] == name:
-                buckets = list(zip(edges, accumulate(spread[:-1]), strict=True))
-                histogram.add_metric((*series[1:], *worker), buckets, spread[-1])
-    return histogram
+                    buckets = list(zip(edges, accumulate(spread[:-1]), strict=True))
+                    histogram.add_metric((*series[1:], *worker), buckets, spread[-1])
+        yield histogram
