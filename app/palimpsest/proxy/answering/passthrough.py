@@ -62,13 +62,7 @@ class Passthrough:
         if upload is not None and self._destinations.routed and incoming.asks_for_compaction:
             # The body holds a conversation, which must go to the server of its model.
             if not upload.is_finished:
-                pieces, size = [], 0
-                async for part in upload.chunks:
-                    size += len(part)
-                    if size > self._body_bytes:
-                        raise BodyTooLarge("The request's body is larger than this proxy accepts.")
-                    pieces.append(part)
-                incoming = replace(incoming, body=b"".join(pieces))
+                incoming = replace(incoming, body=await self._whole(upload.chunks))
             upload = None
         is_chat = upload is None
         there, named = self._destinations.of(""), incoming
@@ -112,6 +106,15 @@ class Passthrough:
             # A client that left before the answer began has used the prompt.
             if bill is not None:
                 self._quotas.end(bill, passing.used(prompt if is_chat else None) if passing else used)
+
+    async def _whole(self, chunks: AsyncIterator[bytes]) -> bytes:
+        pieces, size = [], 0
+        async for part in chunks:
+            size += len(part)
+            if size > self._body_bytes:
+                raise BodyTooLarge("The request's body is larger than this proxy accepts.")
+            pieces.append(part)
+        return b"".join(pieces)
 
     async def _plain(self, incoming: Incoming) -> bytes:
         return (await plain_body(incoming, self._body_bytes)).removeprefix(BYTE_ORDER_MARK)

@@ -44,13 +44,11 @@ def replaced(text: bytes, path: Sequence[str | int], value: bytes | None) -> byt
     if span is None:
         return text
     start, end = span
-    if len(path) > 1:
-        inner = replaced(text[start:end], path[1:], value)
-    elif value is None:
-        return _without(text, str(path[0]))
-    else:
-        inner = value
-    return text[:start] + inner + text[end:]
+    if len(path) == 1 and value is None:
+        kept = [encoded(name) + b":" + raw for name, raw in raw_members(text).items() if name != path[0]]
+        return b"{" + b",".join(kept) + b"}"
+    inner = value if len(path) == 1 else replaced(text[start:end], path[1:], value)
+    return text[:start] + (inner or b"") + text[end:]
 
 
 def _span(text: bytes, at: str | int) -> Span | None:
@@ -62,11 +60,6 @@ def _span(text: bytes, at: str | int) -> Span | None:
         return None
     start, end = wrapped[at]
     return start - len(_WRAP), end - len(_WRAP)
-
-
-def _without(text: bytes, key: str) -> bytes:
-    kept = [encoded(name) + b":" + raw for name, raw in raw_members(text).items() if name != key]
-    return b"{" + b",".join(kept) + b"}"
 
 
 class ClientAnswer(Protocol):
@@ -134,30 +127,21 @@ _CALL_REASONS = (b'"tool_calls"', b'"function_call"')
 CALLS = ("choices", 0, "message", "tool_calls")
 
 
-def with_tokens(body: bytes, hidden_tokens: int) -> bytes:
-    """An answer or chunk with the completion tokens of hidden rounds added to its usage."""
+def with_tokens(body: bytes, hidden_tokens: int, of_answer: str = "completion_tokens") -> bytes:
+    """An answer or chunk with the completion tokens of hidden rounds added to its usage (rule 17)."""
     if not hidden_tokens:
         return body
     usage = decoded(raw_members(body).get("usage", b"null"))
-    for key in ("completion_tokens", "total_tokens"):
+    for key in (of_answer, "total_tokens"):
         count = usage.get(key) if isinstance(usage, dict) else None
         if isinstance(count, int) and not isinstance(count, bool):
             body = replaced(body, ("usage", key), str(count + hidden_tokens).encode())
     return body
 
 
-def _without_ours(body: bytes, called: Called) -> bytes:
-    if called.others:
-        message = raw_members(raw_members(raw_elements(raw_members(body)["choices"])[0])["message"])
-        kept = [raw for raw in raw_elements(message["tool_calls"]) if not is_ours(decoded(raw))]
-        return replaced(body, CALLS, array_of(kept))
-    return stopped(replaced(body, CALLS, None))
-
-
 def stopped(body: bytes) -> bytes:
     """The answer or chunk with "stop" in place of a finish reason that announces calls."""
-    choice = raw_members(raw_elements(raw_members(body)["choices"])[0])
-    if choice.get("finish_reason") not in _CALL_REASONS:
+    if _choice_in(body).get("finish_reason") not in _CALL_REASONS:
         return body
     return replaced(body, ("choices", 0, "finish_reason"), b'"stop"')
 
@@ -186,8 +170,12 @@ class ChatClientAnswer:
 
     def whole(self, body: bytes, called: Called) -> bytes:
         """The answer without our calls; its usage includes earlier rounds (rule 17)."""
-        if called.ours:
-            body = _without_ours(body, called)
+        if called.ours and called.others:
+            message = raw_members(_choice_in(body)["message"])
+            kept = [raw for raw in raw_elements(message["tool_calls"]) if not is_ours(decoded(raw))]
+            body = replaced(body, CALLS, array_of(kept))
+        elif called.ours:
+            body = stopped(replaced(body, CALLS, None))
         return with_tokens(body, self.hidden_tokens)
 
 
@@ -213,7 +201,7 @@ class RoundFrames(Frames):
         if not isinstance(chunk, dict):
             return frame
         delta = _delta_of(chunk)
-        new = self._with_counts(data) if "usage" in chunk else data
+        new = with_tokens(data, self._so_far.hidden_tokens) if "usage" in chunk else data
         if delta is not None:
             new = self._with_delta(new, delta)
         if ends and self.is_hidden:
@@ -222,11 +210,13 @@ class RoundFrames(Frames):
             new = stopped(new)
         if new == data:
             return frame
-        is_said = delta is None or _has_content(new) or (ends and not self.is_hidden)
+        is_said = delta is None or (ends and not self.is_hidden)
+        if not is_said:
+            # Whether it carries anything for the client: text, a call, the role, usage.
+            seen = decoded(new)
+            values = (_delta_of(seen) or {}).values()
+            is_said = any(value not in _NO_CONTENT for value in values) or isinstance(seen.get("usage"), dict)
         return self._form.framed(new) if is_said else b""
-
-    def _with_counts(self, data: bytes) -> bytes:
-        return with_tokens(data, self._so_far.hidden_tokens)
 
     def _with_delta(self, data: bytes, delta: Json) -> bytes:
         if "role" in delta:
@@ -234,7 +224,7 @@ class RoundFrames(Frames):
                 data = replaced(data, (*_DELTA, "role"), None)
             self._so_far.has_role = True
         if isinstance(delta.get("tool_calls"), list) and delta["tool_calls"]:
-            raw = raw_elements(raw_members(_raw_delta(data))["tool_calls"])
+            raw = raw_elements(raw_members(_choice_in(data)["delta"])["tool_calls"])
             kept = self._calls.kept(raw, delta["tool_calls"])
             if kept != raw:
                 value = array_of(kept) if kept else None
@@ -266,7 +256,10 @@ class _CallPieces:
                 text_pieces = [text]
             place = self._places[index]
             if place is not None:
-                kept += [_renumbered(each, place) for each in text_pieces]
+                number = str(place).encode()
+                for each in text_pieces:
+                    is_same = raw_members(each).get("index") in (None, number)
+                    kept.append(each if is_same else replaced(each, ("index",), number))
         return kept
 
     def _index(self, piece: Any) -> int:
@@ -293,15 +286,6 @@ class _CallPieces:
         return True
 
 
-def _renumbered(piece: bytes, place: int) -> bytes:
-    index = raw_members(piece).get("index")
-    return (
-        piece
-        if index is None or index == str(place).encode()
-        else replaced(piece, ("index",), str(place).encode())
-    )
-
-
 def _delta_of(chunk: Json) -> Json | None:
     """The first choice's delta; None without one."""
     choices = chunk.get("choices")
@@ -310,12 +294,6 @@ def _delta_of(chunk: Json) -> Json | None:
     return delta if isinstance(delta, dict) else None
 
 
-def _raw_delta(data: bytes) -> bytes:
-    return raw_members(raw_elements(raw_members(data)["choices"])[0])["delta"]
-
-
-def _has_content(data: bytes) -> bool:
-    """Whether a chunk carries anything for the client: text, a call, the role, usage."""
-    chunk = decoded(data)
-    delta = _delta_of(chunk) or {}
-    return any(value not in _NO_CONTENT for value in delta.values()) or isinstance(chunk.get("usage"), dict)
+def _choice_in(data: bytes) -> dict[str, bytes]:
+    """The raw members of the first choice of an answer or chunk."""
+    return raw_members(raw_elements(raw_members(data)["choices"])[0])

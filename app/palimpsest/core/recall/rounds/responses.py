@@ -10,12 +10,12 @@ without a recall call is not changed by a byte. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from palimpsest.core.recall.rounds.calls import Called
-from palimpsest.core.recall.rounds.frames import FrameForm, Frames, replaced
+from palimpsest.core.recall.rounds.frames import FrameForm, Frames, replaced, with_tokens
 from palimpsest.core.recall.rounds.offer import is_named_as_ours
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.wire.chat_answers import Verdict, said_in
@@ -42,7 +42,7 @@ class ItemVisibility:
 
     def take(self, place: int, item: Json) -> list[int]:
         """The places that may be shown now, in order: of earlier reasoning, and of this item."""
-        if _is_ours(item):
+        if item.get("type") == "function_call" and str(item.get("name")) in NAMES:
             self.hidden.add(place)
             self._after_recall_call = True
             return []
@@ -86,7 +86,11 @@ def answer_for_prompt(message: bytes, *, is_kept: bool) -> bytes:
     if is_kept or not message.startswith(b"["):
         return message
     raws = raw_elements(message)
-    known = [raw for raw in raws if not _has_id_only(decoded(raw))]
+    known = []
+    for raw in raws:
+        item = decoded(raw)
+        if item.get("type") != _REASONING or item.get("encrypted_content") or item.get("content"):
+            known.append(raw)
     return message if len(known) == len(raws) else array_of(known)
 
 
@@ -105,16 +109,6 @@ def without_repeated_items(answer: bytes, before: Iterable[bytes]) -> bytes | No
     return array_of(kept) if kept else None
 
 
-def _is_ours(item: Json) -> bool:
-    name = item.get("name")
-    return item.get("type") == "function_call" and isinstance(name, str) and name in NAMES
-
-
-def _has_id_only(item: Json) -> bool:
-    is_thought = item.get("type") == _REASONING
-    return is_thought and not item.get("encrypted_content") and not item.get("content")
-
-
 def _items_of(message: bytes) -> list[Any]:
     items = decoded(message) if message.startswith(b"[") else []
     return items if isinstance(items, list) else []
@@ -126,9 +120,6 @@ def _identity_of(item: Any) -> tuple[str, bytes] | None:
     if not isinstance(ident, str):
         return None
     return ident, b"" if item.get("type") == _REASONING else encoded(as_chat([item]))
-
-
-_COUNTS = ("output_tokens", "total_tokens")
 
 
 @dataclass(slots=True)
@@ -167,55 +158,28 @@ class ResponsesClientAnswer:
             return body
 
 
-def visible_object(text: bytes, so_far: ResponsesClientAnswer, under: Sequence[str] = ()) -> bytes:
-    """`text` with its object at `under` made the answer of all rounds: one id, all items, summed usage."""
+def visible_object(text: bytes, so_far: ResponsesClientAnswer) -> bytes:
+    """An answer, which is an object, as that of all rounds: one id, all items, summed usage."""
     fields = raw_members(text)
-    for key in under:
-        fields = raw_members(fields[key])
-    new: dict[tuple[str, ...], bytes] = {}
+    new: dict[str, bytes] = {}
     if so_far.ident is not None and "id" in fields:
-        new["id",] = so_far.ident
+        new["id"] = so_far.ident
     if "tools" in fields:
-        new["tools",] = _without_ours(fields["tools"])
+        tools = raw_elements(fields["tools"])
+        kept = [tool for tool in tools if not is_named_as_ours(decoded(tool))]
+        new["tools"] = fields["tools"] if len(kept) == len(tools) else array_of(kept)
     if fields.get("tool_choice") == b'"none"':
         # The "none" is ours: tools are offered only to requests with the choice "auto".
-        new["tool_choice",] = b'"auto"'
-    if "output" in fields:
-        new["output",] = _output(fields["output"], so_far)
-    new |= {("usage", key): count for key, count in _counts(fields.get("usage"), so_far).items()}
-    for path, value in new.items():
-        at = raw_members(fields["usage"])[path[1]] if len(path) > 1 else fields[path[0]]
-        if at != value:
-            text = replaced(text, (*under, *path), value)
-    return text
-
-
-def _output(raw: bytes, so_far: ResponsesClientAnswer) -> bytes:
-    said = raw_elements(raw)
-    if not said:
-        # The answer has only begun, or the server does not repeat its items at the end.
-        return raw
-    seen = visible_items(said)
-    if not so_far.items and len(seen) == len(said):
-        return raw
-    return array_of([*so_far.items, *seen])
-
-
-def _without_ours(raw: bytes) -> bytes:
-    tools = raw_elements(raw)
-    kept = [tool for tool in tools if not is_named_as_ours(decoded(tool))]
-    return raw if len(kept) == len(tools) else array_of(kept)
-
-
-def _counts(raw: bytes | None, so_far: ResponsesClientAnswer) -> dict[str, bytes]:
-    """The counts that change when hidden rounds are added (rule 17)."""
-    usage = decoded(raw) if raw is not None and so_far.hidden_tokens else None
-    counts = {key: usage.get(key) for key in _COUNTS} if isinstance(usage, dict) else {}
-    return {
-        key: str(count + so_far.hidden_tokens).encode()
-        for key, count in counts.items()
-        if isinstance(count, int) and not isinstance(count, bool)
-    }
+        new["tool_choice"] = b'"auto"'
+    # Without items the answer has only begun, or the server does not repeat them at the end.
+    if said := raw_elements(fields.get("output", b"[]")):
+        seen = visible_items(said)
+        if so_far.items or len(seen) < len(said):
+            new["output"] = array_of([*so_far.items, *seen])
+    for key, value in new.items():
+        if fields[key] != value:
+            text = replaced(text, (key,), value)
+    return with_tokens(text, so_far.hidden_tokens, "output_tokens")
 
 
 _ADDED, _DONE = "response.output_item.added", "response.output_item.done"
@@ -326,11 +290,13 @@ class ResponseFrames(Frames):
         """The event as the client sees it: numbers and places do not count what is hidden."""
         new, so_far = event.data, self._so_far
         if isinstance(event.said.get("response"), dict):
-            new = visible_object(new, so_far, ("response",))
+            raw = raw_members(new)["response"]
+            if (seen := visible_object(raw, so_far)) != raw:
+                new = replaced(new, ("response",), seen)
         place = event.said.get("output_index")
         if isinstance(place, int):
-            seen = so_far.places + place - sum(hidden < place for hidden in self._visibility.hidden)
-            new = _numbered(new, "output_index", place, seen)
+            index = so_far.places + place - sum(hidden < place for hidden in self._visibility.hidden)
+            new = _numbered(new, "output_index", place, index)
         number = event.said.get("sequence_number")
         if isinstance(number, int):
             shown = number
