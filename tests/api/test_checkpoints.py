@@ -21,31 +21,6 @@ async def got(proxy: Proxy, chat: Chat, end: str) -> Json:
     return value
 
 
-async def test_a_checkpoint_before_each_compaction_newest_first(proxy: Proxy, chat: Chat) -> None:
-    assert (await got(proxy, chat, "/checkpoints"))["checkpoints"] == []
-    for turns in (range(8), range(8, 14)):
-        for turn in turns:
-            await chat.says(f"Question {turn}: " + f"detail {turn} of the matter. " * 60)
-        reply = await proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
-        assert reply.json()["compacted"], reply.text
-    before = [
-        one
-        for one in (await got(proxy, chat, "/checkpoints"))["checkpoints"]
-        if one["kind"] == "pre_compaction"
-    ]
-    assert len(before) == 2
-    assert before[0]["created_at"] >= before[1]["created_at"]
-    every = (await got(proxy, chat, "/checkpoints"))["checkpoints"]
-    first = await got(proxy, chat, "/checkpoints?limit=1")
-    second = await got(proxy, chat, f"/checkpoints?limit=500&after={first['next']}")
-    assert first["checkpoints"] + second["checkpoints"] == every
-    assert (len(first["checkpoints"]), second["next"]) == (1, None)
-    whole = await got(proxy, chat, f"/checkpoints/{before[0]['id']}")
-    assert {key: whole[key] for key in before[0]} == before[0]
-    assert whole["payload"]["schema"] == "session_checkpoint_v2"
-    assert whole["payload"]["span"]["toId"] == whole["message"]
-
-
 async def test_a_checkpoint_of_another_session_is_not_found(proxy: Proxy, chat: Chat) -> None:
     other = proxy.chat(session="other")
     for turn in range(8):

@@ -109,34 +109,6 @@ async def test_an_export_gives_the_same_session_elsewhere_byte_for_byte(tmp_path
 
 
 @pytest.mark.spec("A40")
-async def test_a_session_goes_on_where_it_was_imported(tmp_path: Path) -> None:
-    history: list[Json] = [{"role": "system", "content": "Be kind."}, *SAID]
-    document = {
-        "name": "old",
-        "events": [{"type": "checkpoint", "payload": {"conversationHistory": history}}],
-    }
-    model = ModelServer()
-    async with proxied(model, tmp_path) as proxy:
-        made = (await imports(proxy, document)).json()
-        model.says("Bergen.", "Norway.")
-        headers = KEY | {"x-session-id": "old", "x-session-mode": "append"}
-        question: Json = {"role": "user", "content": "Which?"}
-        body = {"model": "m", "messages": [question]}
-        reply = await proxy.http.post("/v1/chat/completions", json=body, headers=headers)
-        assert reply.status_code == 200, reply.text
-        assert reply.headers["x-palimpsest-session"] == made["session"]
-        assert [json.loads(raw) for raw in model.prompts[-1].spans] == [*history, question]
-        chat = proxy.chat(session=made["session"])
-        chat.said = [*history, question, {"role": "assistant", "content": "Bergen."}]
-        await chat.says("Where is that?")
-        assert chat.session == made["session"]
-        assert await chat.transcript() == chat.said
-        origins = [row["origin"] for row in await chat.rows()]
-        assert origins == ["instructions", "client", "client", *["client", "relayed"] * 2]
-        assert len((await chat.session_fields())["branches"]) == 1
-
-
-@pytest.mark.spec("A40")
 async def test_events_that_came_stay_as_they_came(tmp_path: Path) -> None:
     events: list[Json] = [
         {"id": "e1", "type": "llm_usage", "payload": {"inputTokens": 5, "n": 1.0}, "created_at": 5.5},

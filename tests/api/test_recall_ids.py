@@ -109,7 +109,7 @@ async def test_recorded_again_everything_has_the_same_id_and_no_row_is_added(tmp
         assert told(tmp_path) == rows
 
 
-@pytest.mark.spec("C10", "C05")
+@pytest.mark.spec("C10", "C05", "F25")
 async def test_ids_resolve_after_a_restart_in_both_spellings(tmp_path: Path) -> None:
     async with opened(tmp_path) as proxy:
         chat = await recorded(proxy)
@@ -139,17 +139,3 @@ async def fetched(proxy: Proxy, chat: Chat, ident: str) -> Json:
     assert reply.status_code == 200, reply.text
     page: Json = reply.json()
     return page
-
-
-@pytest.mark.spec("C06", "P5")
-async def test_a_summary_is_nobody_elses(tmp_path: Path) -> None:
-    async with opened(tmp_path) as proxy:
-        chat = await recorded(proxy)
-        names = await names_of(proxy, chat)
-        theirs = proxy.chat(key=uuid.uuid4().hex)
-        await theirs.says("Hello.")
-        for ident in (names["summary"], (await chat.compactions())[0]["id"]):
-            reply = await proxy.http.get(f"/api/context/{ident}", headers=theirs.headers)
-            assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
-        reply = await proxy.http.get(f"/api/sessions/{names['conversation']}", headers=theirs.headers)
-        assert reply.status_code == 404

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,11 +14,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
-from palimpsest.proxy.background import Background
-from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
 from palimpsest.storage.sqlite.driver import driver
-from palimpsest.storage.store import open_store
 
 from tests.kit.chat import Chat
 from tests.kit.journal import events
@@ -29,7 +24,6 @@ from tests.kit.recalls import OURS, compacted_chat, names_in
 
 pytestmark = pytest.mark.timeout(60)
 
-Json = dict[str, Any]
 OFF = {"recall.enabled": False}
 CODE = "durable_context_disabled"
 
@@ -113,25 +107,6 @@ async def test_switched_off_nothing_is_written_and_direct_calls_are_refused(tmp_
         await chat.says("The gate code is 4471-KLM.")
         assert await searched(proxy, chat, "gate code") == "The gate code is 4471-KLM."
         assert rows_in(tmp_path) == (0, 0)
-
-
-@pytest.mark.parametrize(("is_on", "rows"), [(False, (0, 0)), (True, (1, 2))])
-async def test_beside_the_turns_nothing_is_written_either(
-    is_on: bool, rows: tuple[int, int], tmp_path: Path
-) -> None:
-    """What a job does two seconds after an answer, done at once."""
-    async with talking(tmp_path, OFF) as (_, chat):
-        session, file = chat.session, tmp_path / "palimpsest.db"
-    with driver.connect(file) as database:
-        (namespace,) = database.execute("SELECT namespace FROM sessions").fetchone()
-    store = await open_store(f"sqlite:///{file}", new_id=lambda: uuid.uuid4().hex)
-    try:
-        switch = RecallSwitch(store.journal, lambda stored: is_on)
-        indexing = Indexer(store.search, Jobs(), Background(Jobs()), asyncio.Event(), switch, 10.0)
-        await indexing.caught_up(namespace, session)
-    finally:
-        await store.close()
-    assert rows_in(tmp_path) == rows
 
 
 @pytest.mark.spec("C01", "C03")

@@ -180,27 +180,6 @@ async def test_a_summary_is_described_with_its_sources(proxy: Proxy, folded: tup
     assert all(source["firstLine"] and len(source["firstLine"]) <= 160 for source in newer["sources"])
 
 
-@pytest.mark.spec("C04", "C05")
-async def test_how_many_hits_and_sources_are_shown_is_bounded(proxy: Proxy) -> None:
-    chat = proxy.chat(session="sources")
-    for number in range(60):
-        chat.said.append({"role": "user", "content": f"Plum {number} of the tree. {prose(number, 60)}"})
-        chat.said.append({"role": "assistant", "content": f"Noted plum {number}."})
-    await chat.says("So?")
-    ident = await compact(proxy, chat)
-    shown = {}
-    for limit in (None, 0, 1, 25, 26, 999):
-        entry = await describe(proxy, chat, ident, **({} if limit is None else {"sourceLimit": limit}))
-        assert entry is not None
-        assert entry["sourceMessageCount"] > 25
-        shown[limit] = len(entry["sources"])
-    assert shown == {None: 8, 0: 1, 1: 1, 25: 25, 26: 25, 999: 25}
-    for limit in (None, 0, 50, 51, 999):
-        found = await grep(proxy, chat, "plum", **({} if limit is None else {"limit": limit}))
-        shown[limit] = len(found["results"])
-    assert shown == {None: 10, 0: 1, 1: 1, 25: 25, 26: 25, 50: 50, 51: 50, 999: 50}
-
-
 @pytest.mark.spec("C12")
 async def test_summaries_have_parents_and_a_depth(proxy: Proxy, folded: tuple[Chat, str, str]) -> None:
     chat, first, second = folded
@@ -265,28 +244,6 @@ async def test_the_newest_session_is_meant_unless_one_is_named(proxy: Proxy, tol
     headers = {"authorization": f"Bearer {uuid.uuid4().hex}"}
     reply = await proxy.http.post("/api/context/grep", headers=headers, json={"query": "gate"})
     assert reply.status_code == 404
-
-
-@pytest.mark.spec("C08")
-async def test_echoes_are_not_found(proxy: Proxy, told: Chat) -> None:
-    answer = await grep(proxy, told, "gate code")
-    before = [hit["id"] for hit in answer["results"]]
-    call = {"name": "context_grep", "arguments": '{"query": "gate code"}'}
-    proxy.model.says("It is 4471-KLM, I see.")
-    said: list[Json] = [
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "c", "type": "function", "function": call}],
-        },
-        {"role": "tool", "tool_call_id": "c", "content": json.dumps(answer)},
-        {"role": "user", "content": "<memory_recall>\nThe gate code is 4471-KLM.\n</memory_recall>"},
-    ]
-    await told.sends(*said)
-    again = await grep(proxy, told, "gate code", limit=50)
-    new = [hit["snippet"] for hit in again["results"] if hit["id"] not in before]
-    assert new == ["It is 4471-KLM, I see."] or new == []
-    assert all("memory_recall" not in text and "context_grep" not in text for text in shown(again))
 
 
 def shown(found: Json) -> list[str]:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from palimpsest.errors import BackgroundFailed
-from palimpsest.proxy.background import NICENESS, START_BYTES, Background
+from palimpsest.proxy.background import START_BYTES, Background
 from palimpsest.proxy.jobs import Jobs
 
 from tests.kit.model import ModelServer
@@ -41,18 +40,6 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_thread_does_what_is_little_and_a_process_what_is_much() -> None:
-    async with running() as background:
-        assert await background.run(START_BYTES // 2, os.getpid) == os.getpid()
-        assert background.pid is None
-        # Together it is much.
-        first = await background.run(START_BYTES // 2, os.getpid)
-        assert first == background.pid != os.getpid()
-        # Now it is there.
-        assert await background.run(1, os.getpid) == first
-        assert await background.run(1, os.nice, 0) == NICENESS
-
-
 async def test_a_process_that_was_killed_is_replaced() -> None:
     async with running() as background:
         first = await background.run(START_BYTES, os.getpid)
@@ -67,14 +54,6 @@ async def test_work_that_kills_it_is_given_up() -> None:
         assert await background.run(START_BYTES, len, "after it") == 8
 
 
-async def test_an_error_is_told_without_what_it_was_about() -> None:
-    async with running() as background:
-        with pytest.raises(BackgroundFailed, match="ValueError") as failed:
-            await background.run(START_BYTES, int, "sk-canary")
-        assert "canary" not in str(failed.value)
-        assert await background.run(START_BYTES, len, "after it") == 8
-
-
 async def test_who_gives_up_waiting_takes_nobody_elses_answer() -> None:
     async with running() as background:
         await background.run(START_BYTES, len, "")
@@ -82,19 +61,6 @@ async def test_who_gives_up_waiting_takes_nobody_elses_answer() -> None:
         await asyncio.sleep(0.05)
         waiting.cancel()
         assert await background.run(1, len, "yours") == 5
-
-
-async def test_a_stop_in_the_middle_ends_it() -> None:
-    jobs = Jobs()
-    background = Background(jobs)
-    pid = await background.run(START_BYTES, os.getpid)
-    waiting = asyncio.create_task(background.run(1, time.sleep, 60))
-    await asyncio.sleep(0.05)
-    await jobs.drain(0.05, 5)
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    await until(lambda: not _is_running(pid))
-    await background.close()
 
 
 @pytest.mark.spec("P6")
@@ -107,19 +73,6 @@ async def test_forgetting_ends_it_and_what_it_was_doing_is_begun_again() -> None
         assert await waiting == ([], [], [])
         assert background.pid != first
         await until(lambda: not _is_running(first))
-
-
-async def test_it_ends_when_there_is_nothing_to_do() -> None:
-    async with running(idle_seconds=0.05) as background:
-        pid = await background.run(START_BYTES, os.getpid)
-        await until(lambda: background.pid is None and not _is_running(pid))
-        assert await background.run(START_BYTES, os.getpid) not in (pid, os.getpid())
-
-
-async def test_where_no_process_can_be_started_a_thread_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    async with running() as background:
-        assert await background.run(START_BYTES, os.getpid) == os.getpid()
 
 
 @pytest.mark.spec("P11")

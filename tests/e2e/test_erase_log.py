@@ -6,8 +6,6 @@ import asyncio
 import time
 from pathlib import Path
 
-import pytest
-from palimpsest.errors import StoreUnavailable
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
@@ -71,18 +69,6 @@ async def test_no_summary_passes_its_words_off_as_anothers(tmp_path: Path) -> No
     assert text.startswith(b"## ")
 
 
-async def test_nothing_is_written_of_what_is_gone(tmp_path: Path) -> None:
-    gone = RecentlyErased()
-    log = DailyLog(tmp_path, gone)
-    gone.add(("ns", "s"))
-    gone.add(("swept", ""))
-    await written(log, "s", WORD)
-    await written(log, "any", WORD, namespace="swept")
-    assert texts(tmp_path) == {}
-    await written(log, "other", "This is.")
-    assert len(texts(tmp_path)) == 1
-
-
 async def test_servers_that_share_a_folder_lose_no_entry(tmp_path: Path) -> None:
     """One erases again and again while the other writes."""
     one, other = DailyLog(tmp_path), DailyLog(tmp_path)
@@ -100,15 +86,6 @@ async def test_servers_that_share_a_folder_lose_no_entry(tmp_path: Path) -> None
     (text,) = texts(tmp_path).values()
     assert [f"Entry {number}.".encode() in text for number in range(60)] == [True] * 60
     assert WORD.encode() not in text
-
-
-async def test_a_log_that_cannot_be_changed_is_an_error(tmp_path: Path) -> None:
-    log = DailyLog(tmp_path / "log")
-    assert await log.erased("ns", "s") == 0
-    (tmp_path / "log").mkdir()
-    (tmp_path / "log" / "2026-01-01-ns.md").mkdir()
-    with pytest.raises(StoreUnavailable):
-        await log.erased("ns", "s")
 
 
 async def test_nothing_is_erased_where_the_log_cannot_be(tmp_path: Path) -> None:

@@ -6,17 +6,16 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.proxy.erasing import Erased, Forgetting, Scrubbed, Scrubber
+from palimpsest.proxy.erasing import Erased, Forgetting
 from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import ModelTokens
-from palimpsest.storage.erasure import REMEMBERED, RecentlyErased
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.sqlite.driver import driver
 from palimpsest.storage.store import Store, open_store
@@ -108,15 +107,6 @@ async def test_what_is_held_is_cleared_until_nothing_adds_to_it() -> None:
     assert cache == ["theirs"]
 
 
-def test_what_is_gone_is_bounded() -> None:
-    gone = RecentlyErased()
-    for number in range(REMEMBERED + 10):
-        gone.add(("ns", str(number)))
-    assert ("ns", "9") not in gone
-    assert ("ns", str(REMEMBERED + 9)) in gone
-    assert ("other", str(REMEMBERED + 9)) not in gone
-
-
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Somebody reads the database as it is now."""
@@ -168,59 +158,6 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     opened = await open_store(url, new_id=lambda: "ns")
     yield opened
     await opened.close()
-
-
-@asynccontextmanager
-async def scrubbing_of(store: Store, again: Again) -> AsyncIterator[Scrubber]:
-    """What scrubs `store` until the end of the block, which is a stop; its clock stands still."""
-    jobs, stopping = Jobs(), asyncio.Event()
-    yield Scrubber(store.erasure, jobs, stopping, again, lambda: 100.0)
-    stopping.set()
-    await jobs.drain(20, 1)
-
-
-async def waits(scrubbing: Scrubber, attempts: int) -> Scrubbed:
-    """What it says of itself once it rests after so many attempts."""
-    for _ in range(20_000):
-        if scrubbing.state.attempts >= attempts:
-            break
-        await asyncio.sleep(0.001)
-    return scrubbing.state
-
-
-async def test_scrubs_that_are_asked_for_at_once_are_one(store: Store) -> None:
-    async with scrubbing_of(store, Again(60.0)) as scrubbing:
-        first = scrubbing.begin()
-        assert scrubbing.begin() is first
-        assert await scrubbing.done(20.0) == "scrubbed"
-        # What was erased since may have come too late for it.
-        assert scrubbing.begin() is not first
-        assert await scrubbing.done(20.0) == "scrubbed"
-        assert scrubbing.state == Scrubbed("scrubbed")
-
-
-async def test_each_rest_before_a_scrub_is_tried_again_is_twice_as_long(store: Store) -> None:
-    await store.close()
-    async with scrubbing_of(store, Again(0.5, first_seconds=0.125)) as scrubbing:
-        scrubbing.begin()
-        told = [await waits(scrubbing, attempt) for attempt in range(1, 5)]
-        rests = [each.next_at - 100 for each in told if each.next_at is not None]
-        assert rests == [0.125, 0.25, 0.5, 0.5]
-        assert {(each.files, each.since, each.trouble) for each in told} == {
-            ("pending", 100.0, "StoreUnavailable")
-        }
-
-
-async def test_who_erases_meanwhile_has_it_tried_at_once(store: Store) -> None:
-    await store.close()
-    async with scrubbing_of(store, Again(3600.0, first_seconds=3600.0)) as scrubbing:
-        first = scrubbing.begin()
-        await waits(scrubbing, 1)
-        second = scrubbing.begin()
-        await waits(scrubbing, 2)
-        assert not first.done()
-    # Nor does a stop wait for what is put off.
-    assert [task.result() for task in (first, second)] == ["pending", "pending"]
 
 
 async def test_what_a_stop_left_undone_the_next_start_does(tmp_path: Path) -> None:

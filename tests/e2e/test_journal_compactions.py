@@ -70,23 +70,6 @@ async def test_the_events_of_a_compaction_stand_in_order_and_say_what_it_was(tmp
         assert await chat.transcript() == chat.said
 
 
-@pytest.mark.spec("A26", "A44")
-async def test_a_compaction_that_nothing_came_before_has_the_same_order(tmp_path: Path) -> None:
-    model = ModelServer(window=WINDOW)
-    async with proxied(model, tmp_path, AT_THE_END) as proxy:
-        chat = proxy.chat(system="You keep notes.")
-        for number in range(4):
-            await chat.says(f"Note {number}: we decided to use port {8_000 + number}. {prose(number, 700)}")
-        assert await chat.compactions() == []
-        await chat.says(f"All at once. {prose(9, 4_600)}")
-        told = of_compactions(await events(proxy.http, chat))
-        types = [event["type"] for event in told]
-        flushed = [*ALWAYS[:1], "flush", *ALWAYS[1:]]
-        assert [step for step in types if step != "overflow_guard"] == [*flushed, "conversation_snapshot"]
-        (summarized,) = [event["payload"] for event in told if event["type"] == "context_summarized"]
-        assert (summarized["proactive"], summarized["trigger"]) == (False, "reactive")
-
-
 @pytest.mark.spec("A35")
 async def test_every_section_of_a_snapshot_says_what_happened(tmp_path: Path) -> None:
     failing = deque([Says(status=500, error={"error": {"message": "broke"}})] * 2)
@@ -228,20 +211,6 @@ async def test_a_note_is_flushed_where_room_is_short_and_not_again_at_once(tmp_p
     for title in ("Decisions", "Open loops", "Next actions", "Key findings"):
         assert f"## {title}\n" in note["text"]
     assert "We decided to use port 80" in note["text"]
-
-
-@pytest.mark.spec("A43", "A07")
-async def test_with_room_left_nothing_is_flushed(tmp_path: Path) -> None:
-    model = ModelServer(window=WINDOW)
-    # Some 1,600 tokens are left where it is compacted.
-    overrides = AT_THE_END | {"policy.trigger_ratio": 0.75}
-    async with proxied(model, tmp_path, overrides) as proxy:
-        chat = proxy.chat(system="You keep notes.")
-        await compacted(chat, words=300)
-        (made,) = await chat.compactions()
-        assert 1_200 < WINDOW - made["tokens_before"] < 2_000
-        types = [event["type"] for event in of_compactions(await events(proxy.http, chat))]
-        assert types == [*ALWAYS, "conversation_snapshot"]
 
 
 @pytest.mark.spec("E11", "A44")

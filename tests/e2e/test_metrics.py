@@ -12,12 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.core.wire.chat import CHAT
-from palimpsest.core.wire.responses.request import RESPONSES
-from palimpsest.proxy.reports import RequestEntry
-from palimpsest.proxy.telemetry.counts import OTHER, Counts
-from palimpsest.proxy.telemetry.metrics import MOST_MODELS
-from palimpsest.proxy.turn import Outcome
+from palimpsest.proxy.telemetry.counts import OTHER
 
 from tests.kit.migrated import make_file
 from tests.kit.model import ModelServer, Says
@@ -139,44 +134,6 @@ async def test_models_that_nobody_has_published_are_others(tmp_path: Path) -> No
     assert scrape.value("palimpsest_cost_dollars_total", model=OTHER) is None
 
 
-async def test_at_most_so_many_models_have_a_label(tmp_path: Path) -> None:
-    """Also of names that a pattern of the settings matches; what was counted under one stays there."""
-    async with proxied(ModelServer(), tmp_path, {"models": [{"match": "house-*"}]}) as proxy:
-        chat = proxy.chat()
-        for number in range(MOST_MODELS + 5):
-            chat.extra = {"model": f"house-{number}"}
-            await chat.posts([{"role": "user", "content": "hi"}])
-        first = await scraped_once(proxy.http, _ended(MOST_MODELS + 5))
-        chat.extra = {"model": "house-0"}
-        await chat.posts([{"role": "user", "content": "hi again"}])
-        second = await scraped_once(proxy.http, _ended(MOST_MODELS + 6))
-    assert first.value("palimpsest_requests_total", model=OTHER) == 5
-    assert second.value("palimpsest_requests_total", model=OTHER) == 5
-    assert first.text.count("\npalimpsest_requests_total{") == MOST_MODELS + 1
-
-
-def test_the_wires_have_names() -> None:
-    assert (CHAT.name, RESPONSES.name) == ("chat", "responses")
-
-
-def test_names_that_no_upstream_answered_for_are_not_kept() -> None:
-    """Nor more than a thousand others: a scanner must not fill the proxy's memory."""
-    counts = Counts()
-    for number in range(3_000):
-        entry = RequestEntry(event="exchange", status=404, end="whole", code="upstream_status", api=CHAT.name)
-        entry.asked_for(f"refused-{number}")
-        counts.ended(entry)
-    for number in range(3_000):
-        entry = RequestEntry(event="exchange", status=200, end="whole", api=CHAT.name)
-        entry.answer = Outcome(state="done", status=200, finish_reason="stop")
-        entry.asked_for(f"answered-{number}")
-        counts.ended(entry)
-    models = {series[1] for series in counts.numbers if series[0] == "requests"}
-    assert len(models) == 1_001
-    assert not any(model.startswith("refused") for model in models)
-    assert sum(number for series, number in counts.numbers.items() if series[0] == "requests") == 6_000
-
-
 async def test_nothing_of_a_caller_is_told(tmp_path: Path) -> None:
     async with proxied(ModelServer(), tmp_path) as proxy:
         chat = proxy.chat(key="sk-Zeisig", session="zeisigs-session")
@@ -237,13 +194,6 @@ async def test_without_a_key_only_this_machine_may_read(
         assert (await proxy.http.get("/metrics", headers=headers)).status_code == status
 
 
-@pytest.mark.parametrize(("version", "status"), [(b"1.1", 200), (b"1.0", 401)])
-async def test_an_old_protocol_is_a_front_ends(tmp_path: Path, version: bytes, status: int) -> None:
-    async with wired(tmp_path) as line:
-        reply = await line.asks(b"GET /metrics HTTP/" + version + b"\r\nHost: localhost\r\n\r\n")
-    assert reply.status == status
-
-
 async def test_another_sites_page_may_not_read_them(tmp_path: Path) -> None:
     async with fronting("http://127.0.0.1:1/v1", tmp_path) as proxy:
         reply = await proxy.http.get("/metrics", headers={"origin": "https://evil.example"})
@@ -263,15 +213,6 @@ async def test_openmetrics_is_spoken_to_who_asks_for_it(tmp_path: Path) -> None:
         reply = await proxy.http.get("/metrics", headers={"accept": "application/openmetrics-text"})
     assert reply.headers["content-type"].startswith("application/openmetrics-text")
     assert reply.text.endswith("# EOF\n")
-
-
-@pytest.mark.parametrize("version", ["x", "9e999", "1.x", "2.x"])
-async def test_a_version_that_is_no_number_gets_the_plain_format(version: str, tmp_path: Path) -> None:
-    accept = f"text/html, application/openmetrics-text; version={version}"
-    async with fronting("http://127.0.0.1:1/v1", tmp_path) as proxy:
-        reply = await proxy.http.get("/metrics", headers={"accept": accept})
-    assert reply.status_code == 200
-    assert reply.headers["content-type"].startswith("text/plain")
 
 
 async def test_a_database_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -81,23 +81,6 @@ async def test_beyond_the_quota_nothing_is_forwarded_and_everything_can_be_read(
         assert (await line.asks(post(chat_body(), key="key-2"))).status == 200
 
 
-async def test_a_restart_and_an_erase_forget_nothing(tmp_path: Path) -> None:
-    async with wired(tmp_path, DAILY) as line:
-        line.upstream.always(stating(99, 1))
-        assert (await line.asks(post(chat_body("one"), [(b"X-Session-Id", b"s")]))).status == 200
-    async with wired(tmp_path, DAILY) as line:
-        assert is_refused(await line.asks(post(chat_body())))
-        headers = {"authorization": "Bearer key-1"}
-        erased = await line.http.delete("/api/namespace?confirm=everything", headers=headers)
-        assert erased.status_code == 200
-        assert is_refused(await line.asks(post(chat_body())))
-        assert line.upstream.requests == []
-    # Without a quota there is nothing to be beyond of.
-    async with wired(tmp_path) as line:
-        line.upstream.always(stating())
-        assert (await line.asks(post(chat_body()))).status == 200
-
-
 async def test_what_is_in_progress_runs_to_its_end_and_holds_what_it_may_use(tmp_path: Path) -> None:
     async with wired(tmp_path, DAILY) as line:
         opens = asyncio.Event()
@@ -135,15 +118,6 @@ async def test_a_quota_that_cannot_be_read_opens_the_door_to_nobody(tmp_path: Pa
             connection.execute("ALTER TABLE lost RENAME TO usage")
         assert len(line.upstream.requests) == 1
         assert (await line.asks(post(chat_body()))).status == 200
-
-
-async def test_a_quota_that_is_not_set_counts_nothing(tmp_path: Path) -> None:
-    async with wired(tmp_path) as line:
-        line.upstream.always(stating())
-        assert (await line.asks(post(chat_body()))).status == 200
-        assert (await line.asks(post(chat_body(), [(b"X-Palimpsest", b"no-store")]))).status == 200
-        assert line.query("SELECT count(*) FROM usage") == [(0,)]
-        assert line.query("SELECT count(*) FROM reserved") == [(0,)]
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -82,20 +82,6 @@ async def test_they_come_with_a_compaction_and_never_between_two(tmp_path: Path)
         assert not offers(model.prompts[-1])
 
 
-@pytest.mark.spec("C01")
-async def test_a_compaction_by_hand_brings_them_too(tmp_path: Path) -> None:
-    """Who orders it sends no tools, and need not know whether the client does."""
-    async with proxied(ModelServer(window=60_000), tmp_path, ON) as proxy:
-        chat = agent(proxy)
-        for turn in range(8):
-            await chat.says(f"Note {turn}: " + "The tide is out. " * 120)
-        assert not offers(proxy.model.prompts[-1])
-        reply = await proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
-        assert reply.json()["compacted"], reply.text
-        await chat.says("And now?")
-        assert offers(proxy.model.prompts[-1])
-
-
 @pytest.mark.spec("A02")
 async def test_tools_that_do_not_go_yet_bring_no_compaction_nearer(tmp_path: Path) -> None:
     """The same words are compacted in the same turn, whether tools of ours are to come or not."""

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from tests.kit.remains import remains
 from tests.kit.words import prose
 
 pytestmark = pytest.mark.timeout(90)
-Json = dict[str, Any]
 # A word that stands in the model's question alone.
 WORD = "Kanarienvogel77"
 ASKS = ("g1", "context_grep", {"query": f"which port did we decide to use {WORD}"})
@@ -171,23 +169,6 @@ async def test_they_are_stored_with_the_answer_or_not_at_all_and_erased_with_it(
         gone = await proxy.http.delete(f"/api/sessions/{chat.session}", headers=chat.headers)
         assert gone.json()["rows"]["hidden_rounds"] == 2
     assert remains(tmp_path, WORD) == {}
-
-
-async def test_the_store_is_asked_for_none_where_nothing_can_be_looked_up(tmp_path: Path) -> None:
-    """Their table is not missed with recall off, and none is read before anything was folded."""
-    async with compacted_chat(tmp_path, overrides={"recall.tools": False}) as (proxy, chat):
-        carries_out(tmp_path, "DROP TABLE hidden_rounds")
-        await compacted(chat, words=900)
-        await chat.says("And?")
-        assert chat.reply.headers["x-palimpsest-view"] == "compacted"
-        chat.headers["x-palimpsest-recall"] = "on"
-        fresh = proxy.chat(extra=chat.extra, key="key-2")
-        fresh.headers["x-palimpsest-recall"] = "on"
-        await fresh.says("Hello.")
-        await fresh.says("And?")
-        # The control: where it is offered they are looked for.
-        reply = await chat.posts([*chat.said, {"role": "user", "content": "And?"}])
-        assert reply.status_code == 503, reply.text
 
 
 @pytest.mark.spec("P9", "F13")

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.core.history.message import conversation_of
-from palimpsest.core.history.read import read_message
-from palimpsest.proxy.sessions.delta import Transcript, Transcripts
 from palimpsest.storage.sqlite.driver import driver
 
 from tests.kit.chat import Chat, message_of
@@ -147,25 +144,6 @@ async def test_an_append_follows_the_branch_that_is_the_newest(tmp_path: Path) -
         for text in ("Which letter was that?", "And before it?"):
             await appends(chat, user(text))
             was_told(proxy, chat)
-
-
-async def test_only_so_many_bytes_of_transcripts_are_kept() -> None:
-    kept = Transcripts(100)
-    for name in ("a", "b", "c"):
-        kept.keep(("n", name), transcript_of(40))
-    assert [kept.of(("n", name), "m", b"") is not None for name in ("a", "b", "c")] == [False, True, True]
-    assert kept.of(("n", "b"), "other model", b"") is None
-    kept.keep(("n", "b"), transcript_of(101))
-    assert kept.of(("n", "b"), "m", b"") is None
-    kept.forget(("n", "c"))
-    kept.keep(("n", "d"), transcript_of(100))
-    assert kept.of(("n", "d"), "m", b"") is not None
-
-
-def transcript_of(size: int) -> Transcript:
-    message = read_message(b'{"role":"user","content":"' + b"x" * (size - 28) + b'"}', len)
-    assert len(message.raw) == size
-    return Transcript("m", b"head", b"", conversation_of([message], b"seed"))
 
 
 def _without_bodies(folder: Path, texts: list[str]) -> int:

@@ -206,21 +206,6 @@ async def test_the_clients_trace_is_continued_and_passed_on_as_it_came(tmp_path:
     assert [seen.headers["traceparent"] for seen in model.prompts] == [sampled, unsampled, "not one"]
 
 
-async def test_nothing_is_added_to_what_the_upstream_gets(tmp_path: Path) -> None:
-    """P1, with tracing on: the same bytes, and no header of its own."""
-    heads = []
-    for folder in ("off", "on"):
-        (tmp_path / folder).mkdir()
-        async with collecting() as collector:
-            overrides = {"telemetry.otlp_url": collector.server.url} if folder == "on" else {}
-            async with proxied(ModelServer(), tmp_path / folder, overrides) as proxy:
-                await proxy.chat().says("hi")
-                (seen,) = proxy.model.prompts
-                heads.append((sorted(seen.headers.keys()), seen.raw))
-    assert heads[0] == heads[1]
-    assert "traceparent" not in heads[0][0]
-
-
 @pytest.mark.parametrize("trouble", ["refuses", "hangs", "fails", "is gone"])
 async def test_a_collector_in_trouble_costs_an_exchange_nothing(tmp_path: Path, trouble: str) -> None:
     """Nor does it keep the proxy from stopping."""

@@ -123,17 +123,6 @@ async def test_a_failure_says_whose_it_is(tmp_path: Path) -> None:
         assert (first["n"], first["state"]) == (1, "done")
 
 
-@pytest.mark.parametrize("path", ["0", "99", "x", "9" * 40, "1/nothing", "%00"])
-async def test_what_does_not_exist_is_not_found(path: str, tmp_path: Path) -> None:
-    async with proxied(ModelServer(), tmp_path) as proxy:
-        chat = proxy.chat(session="work")
-        await chat.says("Hello.")
-        home = f"/api/sessions/{chat.session}/exchanges"
-        assert (await proxy.http.get(f"{home}/{path}", headers=chat.headers)).status_code == 404
-        assert (await proxy.http.get(f"{home}/1", headers={"authorization": "Bearer x"})).status_code == 404
-        assert (await proxy.http.get(f"{home}?limit=0", headers=chat.headers)).status_code == 400
-
-
 @pytest.mark.spec("P6")
 async def test_what_it_carried_is_erased_with_the_session(tmp_path: Path) -> None:
     word = "Kanarienvogel77"
@@ -278,16 +267,6 @@ async def test_a_compaction_is_told_line_by_line_with_what_it_cost(tmp_path: Pat
         assert missing.status_code == 404
 
 
-async def test_a_summary_by_code_costs_nothing(tmp_path: Path) -> None:
-    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
-        proxy.model.summary = lambda _: Says(status=500, error={"message": "no", "type": "x", "code": "y"})
-        chat = proxy.chat(session="work")
-        await compacted(chat)
-        ident = chat.reply.headers["x-palimpsest-compaction"]
-        told = await read(proxy.http, chat, f"sessions/work/compactions/{ident}")
-        assert (told["author"], told["spent"], told["cost"]) == ("deterministic", None, 0)
-
-
 async def test_sessions_are_found_by_client_model_and_error(tmp_path: Path) -> None:
     async with proxied(ModelServer(), tmp_path) as proxy:
         first = proxy.chat(session="first")
@@ -344,23 +323,6 @@ async def test_a_list_tells_sizes_compactions_and_money(tmp_path: Path) -> None:
         found = (await proxy.http.get("/ui?q=WOR", headers=chat.headers)).text
         assert f'/ui/sessions/{chat.session}"><bdi>work</bdi>' in found
         assert "begins so" not in (await proxy.http.get("/ui?q=ork", headers=chat.headers)).text
-
-
-async def test_many_folded_messages_are_read_when_asked(tmp_path: Path) -> None:
-    async with proxied(ModelServer(window=8_000), tmp_path) as proxy:
-        said = [
-            {"role": ("user", "assistant")[at % 2], "content": f"Never open port {40_000 + at}, please."}
-            for at in range(1_501)
-        ]
-        body = {"model": "test-model", "messages": said}
-        reply = await proxy.http.post("/v1/chat/completions", json=body)
-        page = f"/ui/sessions/{reply.headers['x-palimpsest-session']}/turns/1"
-        first = (await proxy.http.get(page)).text
-        assert f'href="{page}?lost=true"' in first
-        assert "Not named in the prompt" not in first
-        told = (await proxy.http.get(f"{page}?lost=true")).text
-        assert '<details class="section" open><summary>Not named in the prompt' in told
-        assert "?lost=true" not in told
 
 
 async def test_the_configuration_says_where_each_value_comes_from(tmp_path: Path) -> None:

@@ -47,16 +47,6 @@ async def test_an_answer_and_its_charge_are_stored_together_and_survive_an_erase
     assert await store.accounts.used(talk.namespace, DAY) == Use(14)
 
 
-async def test_the_first_answer_proves_a_namespace_also_if_it_is_charged(store: Store) -> None:
-    talk = Talk(store, namespace=await store.accounts.namespace_of(b"real", 1.0))
-    opened = await talk.asks([b"q"])
-    closed = await talk.hears(opened, state="failed", status=None)
-    assert not (await store.accounts.status(talk.namespace)).proven
-    charge = Charge(talk.namespace, DAY, 7)
-    await store.exchanges.close(replace(closed, state="done", status=200, charge=charge))
-    assert (await store.accounts.status(talk.namespace)).proven
-
-
 async def test_of_many_at_once_one_is_the_last_that_finds_something_left(store: Store, url: str) -> None:
     """On any server; what it reserves is released with its charge, or with the server."""
     beside = await open_store(url, deadline_seconds=20, new_id=new_id)

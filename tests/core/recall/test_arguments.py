@@ -102,8 +102,3 @@ def test_nothing_a_model_writes_is_a_crash(name: str, arguments: str) -> None:
 )
 def test_a_session_is_named_as_a_word_of_its_own(text: str, is_named: bool) -> None:
     assert names_session(text, "0199-ab", "tour") is is_named
-
-
-def test_a_session_without_a_name_has_its_id_alone() -> None:
-    assert not names_session("anything", "0199-ab", None)
-    assert not names_session("anything", "0199-ab", "")

@@ -29,24 +29,6 @@ def test_one_that_covers_an_earlier_one_too_stands_on_it() -> None:
     assert found.sources == messages(5, 8)
 
 
-@pytest.mark.spec("C12")
-def test_what_overlaps_nothing_is_a_leaf_and_what_overlaps_is_linked() -> None:
-    apart = lineages_of([A, FoldedSummary("C", messages(5, 12), made_at=2.0)])["C"]
-    assert (apart.depth, apart.parents) == (0, ())
-    both = [
-        A,
-        FoldedSummary("B", messages(1, 8), made_at=2.0),
-        FoldedSummary("C", messages(5, 12), made_at=3.0),
-    ]
-    linked = lineages_of(both)["C"]
-    assert (linked.depth, linked.parents, linked.sources) == (2, ("B",), messages(9, 12))
-
-
-def test_a_grandparent_is_no_parent() -> None:
-    chain = [FoldedSummary(str(n), messages(1, n), made_at=float(n)) for n in range(1, 6)]
-    assert [lineages_of(chain)[str(n)].parents for n in range(1, 6)] == [(), ("1",), ("2",), ("3",), ("4",)]
-
-
 def test_what_was_undone_before_is_no_parent_unless_the_record_says_so() -> None:
     undone = FoldedSummary("A", messages(1, 4), made_at=1.0, until=1.5)
     assert lineages_of([undone, FoldedSummary("B", messages(1, 8), made_at=2.0)])["B"].parents == ()

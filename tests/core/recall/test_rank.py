@@ -79,11 +79,6 @@ def test_questions_are_known_by_their_mark_in_any_language(mark: str) -> None:
     assert order("Leuchtturm", talk)[:2] == ["e2", "e1"]
 
 
-def test_what_a_tool_prints_asks_nobody() -> None:
-    talk = [entry(1, "retry the deploy? retry the deploy?", "tool"), entry(2, "Done.", "assistant"), *FILLER]
-    assert order("retry the deploy", talk)[0] == "e1"
-
-
 def test_who_speaks_is_told_from_who_is_spoken_to() -> None:
     talk = [
         entry(1, "Nora: Tobias, I sold my kayak, Tobias! You know it, Tobias."),
@@ -173,16 +168,6 @@ def test_who_goes_on_is_found_by_what_was_said_before_the_other_spoke() -> None:
     assert order("lighthouse", talk, replace(FOUND, earlier=0.0)).count("e7") == 0
 
 
-def test_a_label_that_few_messages_have_is_no_speaker() -> None:
-    talk = [
-        entry(1, "Error: the disk is full"),
-        entry(5, "Error: no route"),
-        entry(9, "the error again, an error on the disk"),
-        *FILLER,
-    ]
-    assert order("disk error", talk)[0] == "e9"
-
-
 @pytest.mark.parametrize(
     ("question", "answer", "other"),
     [
@@ -235,11 +220,6 @@ def test_of_equal_words_the_kind_decides_then_the_time() -> None:
     assert order("harbour code", told) == ["e60", "e50", "e40", "e30", "e20", "e10", "e70"]
 
 
-def test_what_says_nothing_to_the_question_is_not_found() -> None:
-    assert order("zeppelin", FILLER) == []
-    assert order("", FILLER) == []
-
-
 TEXTS = st.text(alphabet="abcde fgh\n.?", max_size=900)
 
 
@@ -279,37 +259,6 @@ def test_beside_a_hit_those_are_shown_that_answer_the_question() -> None:
     shown = [quote.entry.id for quote in (*hit.before, hit.quote, *hit.after)]
     assert {"e2", "e6"} <= set(shown)
     assert shown == sorted(shown, key=lambda ident: int(ident[1:]))
-
-
-def test_what_is_too_far_away_is_not_shown_beside_a_hit() -> None:
-    talk = [entry(1, "The red lighthouse."), entry(13, "The lighthouse."), entry(26, "A red boat.")]
-    beside = [
-        abs(quote.entry.place - hit.quote.entry.place)
-        for hit in hits("red lighthouse", talk)
-        for quote in (*hit.before, *hit.after)
-    ]
-    assert beside == [12]
-
-
-def test_what_the_best_leave_is_for_what_stands_beside_them() -> None:
-    """No other message says anything to the question, so that the nearest are shown, of all hits."""
-    talk = [entry(place, f"{place} words of something else, and many of them.") for place in range(1, 60)]
-    talk[29] = entry(30, "The lighthouse.")
-    (hit,) = (each for each in hits("lighthouse", talk) if each.quote.entry.id == "e30")
-    assert [quote.entry.place for quote in hit.before][-2:] == [28, 29]
-    assert [quote.entry.place for quote in hit.after][:2] == [31, 32]
-
-
-def test_what_says_nothing_waits_until_the_better_half_is_there() -> None:
-    """The first hit leaves its characters to what stands beside the second and says something."""
-    said = "The lighthouse on the rock was painted."
-    more = "The lighthouse, well. " + "Nobody asked about it at that time. " * 15
-    silent = [entry(place, f"Number {place}: " + "nothing to see here. " * 9) for place in range(53, 58)]
-    talk = [entry(10, said), entry(19, more), entry(50, said), *silent]
-    found = hits("lighthouse painted rock", talk, limit=4)
-    assert [hit.quote.entry.id for hit in found] == ["e50", "e10"]
-    assert [quote.entry.id for quote in found[1].after if quote.is_whole] == ["e19"]
-    assert "e53" in [quote.entry.id for quote in found[0].after]
 
 
 def test_ten_hits_are_read_for_a_thousand_tokens() -> None:

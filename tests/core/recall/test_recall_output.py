@@ -34,16 +34,6 @@ def test_a_pasted_block_is_an_echo(tag: str) -> None:
     assert is_recall_output_body(pasted.replace(b"<", b"\\u003c").replace(b">", b"\\u003e"))
 
 
-def test_the_blocks_of_the_sources_are_known() -> None:
-    assert {"memory_recall", "compaction_summary", "shared_context", "user_profile"} <= RECALL_OUTPUT_TAGS
-    assert {
-        "structured_memory",
-        "recall_hints",
-        "palimpsest_summary",
-        "cowork_compaction_summary",
-    } <= RECALL_OUTPUT_TAGS
-
-
 def test_blocks_that_nobody_closes_cost_no_more_than_reading_them() -> None:
     text = "<user_profile>" * 100_000 + "</recall_hints>"
     assert own_text(body(text)) == text

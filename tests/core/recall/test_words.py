@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.recall.english import base_of
-from palimpsest.core.recall.talk import MOST_WORDS, query_of
+from palimpsest.core.recall.talk import query_of
 from palimpsest.core.recall.words import STOP, Words, beginnings_of
 from snowballstemmer import stemmer
 
@@ -82,13 +80,6 @@ def test_no_word_is_missed_by_its_beginning(text: str) -> None:
     assert WORDS.of(text, beginnings_of(looked_for)) == looked_for
 
 
-@given(st.text(max_size=300))
-def test_any_text_is_a_query(text: str) -> None:
-    query = query_of(text, WORDS)
-    assert len(query.words) <= MOST_WORDS
-    assert len(set(query.words)) == len(query.words)
-
-
 def test_quoted_phrases_are_looked_for_as_they_stand(words: Words) -> None:
     query = query_of('who said "Kind of Blue" first?', words)
     assert query.phrases == ("kind of blue",)
@@ -108,11 +99,3 @@ def test_a_long_question_keeps_the_words_that_tell_most(words: Words) -> None:
 def test_a_long_path_is_found_by_the_names_in_it(words: Words) -> None:
     path = "/home/" + "deep/" * 30 + "billing/InvoiceRounding.java"
     assert set(words.of("InvoiceRounding")) <= set(words.of(path))
-
-
-def test_threads_may_share_words() -> None:
-    texts = [" ".join(f"{letter * 3}nesses{number}ing" for number in range(400)) for letter in "abcdefgh"]
-    alone = [Words().of(text) for text in texts]
-    shared = Words()
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(shared.of, texts)) == alone

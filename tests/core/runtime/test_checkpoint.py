@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from palimpsest.core.runtime.checkpoint import (
-    CheckpointPayload,
     checkpoint_of,
     completion_due,
     gist_of,
     is_trivial,
     periodic_spans,
 )
-from palimpsest.core.runtime.evidence import exchange_ends
-from palimpsest.core.wire.json_text import plain_values
 
 from tests.core.histories import assistant, calls, conversation, result, user
 from tests.core.runtime.records import NEW_YEAR, entries, exchanges
@@ -27,34 +23,6 @@ SECRET = "sk-" + "Ab1" * 7
 @pytest.mark.parametrize(("count", "due"), [(11, 0), (12, 1), (23, 1), (24, 2), (25, 2), (36, 3)])
 def test_a_checkpoint_is_due_every_twelve_exchanges(count: int, due: int) -> None:
     assert len(periodic_spans(conversation(exchanges(count)).messages)) == due
-
-
-@pytest.mark.spec("A37")
-def test_spans_follow_each_other() -> None:
-    said = conversation(exchanges(40)).messages
-    assert [(span.start, span.stop) for span in periodic_spans(said)] == [(0, 24), (24, 48), (48, 72)]
-
-
-@pytest.mark.spec("A37")
-def test_an_exchange_needs_text_from_both() -> None:
-    said = conversation(
-        [
-            user("  "),
-            assistant("hello"),
-            user("a"),
-            assistant(""),
-            calls("call_1"),
-            result("call_1", "x"),
-            user("b"),
-            assistant("c"),
-            assistant("d"),
-            {"role": "user", "content": [{"type": "text", "text": "e"}]},
-            calls("call_2", text="f"),
-            result("call_2", "y"),
-            assistant("g"),
-        ]
-    )
-    assert exchange_ends(said.messages) == [7, 10]
 
 
 @pytest.mark.spec("A37")
@@ -186,22 +154,3 @@ def test_files_changed_are_findings_and_tasks_not_done_are_next_actions() -> Non
     gist = gist_of(conversation(said).messages)
     assert any(line.startswith("created src/ledger.py") for line in gist.key_findings)
     assert gist.next_actions == ("[ ] Test it",)
-
-
-@pytest.mark.spec("A39")
-def test_the_payload_names_its_schema_and_reads_back() -> None:
-    said = entries(exchanges(12))
-    checkpoint = checkpoint_of("periodic", said, NEW_YEAR + 99.5)
-    payload = plain_values(checkpoint)
-    assert (payload["schema"], payload["version"]) == ("session_checkpoint_v2", 2)
-    assert payload["createdAt"] == 1_767_225_699_500
-    assert payload["summary"].keys() == {"decisions", "openLoops", "nextActions", "keyFindings"}
-    assert payload["evidence"][0].keys() == {"id", "timestamp", "type", "seq", "excerpt"}
-    assert payload["span"] == {
-        "fromId": said[0].id,
-        "toId": said[-1].id,
-        "fromSeq": 1,
-        "toSeq": 24,
-        "messages": 24,
-    }
-    assert msgspec.json.decode(msgspec.json.encode(checkpoint), type=CheckpointPayload) == checkpoint

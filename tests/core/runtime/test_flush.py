@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from palimpsest.core.runtime.checkpoint import FLUSH_TOKENS, TITLES, flush_due, flush_of
 
 from tests.core.histories import assistant, calls, conversation, count_text, result, user
-from tests.core.runtime.records import exchanges
 
 SECRET = "sk-" + "Ab1" * 7
 TALK = [
@@ -76,15 +75,6 @@ def test_the_note_has_four_sections_and_comes_without_a_model() -> None:
 
 
 @pytest.mark.spec("A43")
-def test_what_is_being_worked_on_is_an_open_loop() -> None:
-    found = "The brass lamp hangs above the narrow oak door."
-    note = note_of([user("hm"), assistant(found), user("so")])
-    loops = "## Open loops\n- so\n## Next actions\n- Answer: so\n"
-    assert note == f"## Decisions\nNone.\n{loops}## Key findings\n- hm\n- {found}"
-    assert note_of([]) == ""
-
-
-@pytest.mark.spec("A43")
 def test_secrets_are_not_in_the_note() -> None:
     note = note_of(
         [user(f"Remember: the key is {SECRET} for host db-7."), assistant(f"Because {SECRET}, ok.")]
@@ -115,7 +105,3 @@ def test_the_note_is_the_same_every_time_and_within_its_bound(said: list[tuple[s
     assert note == note_of(fields)
     assert count_text(note) <= FLUSH_TOKENS
     note.encode()
-
-
-def test_a_note_of_ordinary_talk_fits() -> None:
-    assert 0 < count_text(note_of(exchanges(200))) <= FLUSH_TOKENS

@@ -39,13 +39,6 @@ def test_a_compaction_folds_the_same_messages_there_and_names_them_rightly() -> 
     )
 
 
-def test_masks_alone_go_too() -> None:
-    masks = compaction(kind="tool_truncation_only", watermark=b"", summary="", masks=RECORD.masks)
-    record = exported_compaction(masks, TALK)
-    assert record is not None
-    assert imported_compaction(record, TALK, {}) == masks
-
-
 def test_what_is_not_of_the_conversation_does_not_go() -> None:
     assert exported_compaction(RECORD, conversation([user("Elsewhere.")])) is None
     record = exported_compaction(RECORD, TALK)
