@@ -21,8 +21,15 @@ from palimpsest.core.view.compaction import OWED, Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
-from palimpsest.core.view.plan import plan_all, plan_for_answer, plan_manual, plan_of, plan_overflow
-from palimpsest.core.view.reasons import why
+from palimpsest.core.view.plan import (
+    plan_all,
+    plan_for_answer,
+    plan_manual,
+    plan_masks,
+    plan_of,
+    plan_overflow,
+)
+from palimpsest.core.view.plan_input import PlanInput, plan_input_of, why
 from palimpsest.core.view.record import (
     RecordInput,
     ceiling_room,
@@ -31,7 +38,6 @@ from palimpsest.core.view.record import (
     is_same_fold,
     summary_room,
 )
-from palimpsest.core.view.steps import plan_masks
 from palimpsest.core.view.validity import Fault, added_faults
 from palimpsest.core.view.view import CountText, applicable, cut_in, fits, kept_in, prompt_tokens, view_of
 from palimpsest.proxy.jobs import offload
@@ -48,9 +54,7 @@ _BLOCK_WEIGHT = 12
 A = ParamSpec("A")
 P = TypeVar("P", bound=Plan)
 T = TypeVar("T")
-Planner: TypeAlias = Callable[
-    [Conversation, Compaction | None, Budget, frozenset[bytes], Policy, CountText], P
-]
+Planner: TypeAlias = Callable[[PlanInput], P]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +171,13 @@ class CompactionContext:
         # True when the client changed its earlier messages with this request.
         is_rebased = isinstance(turn, Turn) and turn.placement.rebase is not None
         own = client_summary_of(self.conversation, is_rebased)
-        pins = self.pins | ({self.conversation.chains[index] for index in own.indexes} if own else set())
+        pins = self.pins | {self.conversation.chains[index] for index in own}
         bare = replace(self.budget, memory_tokens=0)
         wishes = dict.fromkeys([(pins, self.budget), (pins, bare), (self.pins, bare)])
         plans = (
-            planner(self.conversation, self.current, budget, pins, self.policy, self.count_text)
+            planner(
+                plan_input_of(self.conversation, self.current, budget, pins, self.policy, self.count_text)
+            )
             for pins, budget in wishes
         )
         plan = next(plans)

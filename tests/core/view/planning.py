@@ -12,6 +12,7 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import FRAME_TOKENS
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from palimpsest.core.view.plan import plan_manual, plan_of, plan_overflow
+from palimpsest.core.view.plan_input import plan_input_of
 from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
 from palimpsest.core.view.view import applicable, prompt_tokens, view_of
 
@@ -76,7 +77,10 @@ class Talk:
         return prompt_tokens(self.view, self.budget)
 
     def plan(self, planner: Planner = plan_of) -> Plan:
-        return planner(self.conversation, self.current, self.budget, self.pins, self.policy, count_text)
+        situation = plan_input_of(
+            self.conversation, self.current, self.budget, self.pins, self.policy, count_text
+        )
+        return planner(situation)
 
     def plan_overflow(self) -> Plan:
         return self.plan(plan_overflow)

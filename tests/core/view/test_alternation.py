@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.view.dialects import ACKNOWLEDGEMENT, Alternated, acknowledged, merged_users
+from palimpsest.core.view.dialects import ACKNOWLEDGEMENT, answered, merged_users
 from palimpsest.core.view.masking import text_of
+from palimpsest.core.view.outcomes import ViewPart
 from palimpsest.core.view.validity import faults_of
 
 from tests.core.histories import assistant, calls, result, system, user
@@ -29,12 +30,25 @@ def text_part(text: str, **fields: Any) -> dict[str, Any]:
     return {"type": "text", "text": text, **fields}
 
 
-def alternated(messages: Sequence[bytes], summary: int | None) -> Alternated:
+def parts(messages: Sequence[bytes], summary: int | None = None) -> list[ViewPart]:
+    """The messages as parts of a view; the tokens of each are 1, so that those of a merged one count them."""
+    return [
+        ViewPart("summary" if place == summary else "tail", 0, message, 1, False, "")
+        for place, message in enumerate(messages)
+    ]
+
+
+def merged(messages: Sequence[bytes]) -> tuple[bytes, ...]:
+    return tuple(part.raw for part in merged_users(parts(messages)))
+
+
+def acknowledged(messages: Sequence[bytes], summary: int | None) -> tuple[bytes, ...]:
+    return tuple(part.raw for part in answered(parts(messages, summary), len))
+
+
+def alternated(messages: Sequence[bytes], summary: int | None) -> tuple[ViewPart, ...]:
     """As a view is made: the summary acknowledged, then neighbouring users merged."""
-    first = acknowledged(messages, summary)
-    second = merged_users(first.messages)
-    sources = (tuple(i for place in source for i in first.sources[place]) for source in second.sources)
-    return Alternated(second.messages, tuple(sources))
+    return merged_users(answered(parts(messages, summary), lambda _: -8))
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -50,18 +64,14 @@ def test_neighbouring_users_become_one_and_their_text_is_as_spelled() -> None:
         rb'{"role":"assistant","content":"ok"}',
         rb'{"role":"user","content":"next"}',
     )
-    made = merged_users(list_)
-    merged = rb'{ "content" : "caf\u00e9 \/ \ud800\n\n\ude00 1e2 \"q\"\n\n" , "role" : "user" }'
-    assert made.messages == (list_[0], merged, list_[4], list_[5])
-    assert made.sources == ((0,), (1, 2, 3), (4,), (5,))
-    assert made.is_changed
+    text = rb'{ "content" : "caf\u00e9 \/ \ud800\n\n\ude00 1e2 \"q\"\n\n" , "role" : "user" }'
+    assert merged(list_) == (list_[0], text, list_[4], list_[5])
 
 
 @pytest.mark.spec("A46")
 def test_text_parts_stay_parts_with_their_own_fields() -> None:
     cached = text_part("b", cache_control={"type": "ephemeral"})
-    made = merged_users([raw(user("a")), raw(said(cached, text_part("c"))), raw(user("d"))])
-    (message,) = made.messages
+    (message,) = merged([raw(user("a")), raw(said(cached, text_part("c"))), raw(user("d"))])
     fields = json.loads(message)
     assert fields["content"] == [
         text_part("a"),
@@ -91,45 +101,41 @@ def test_text_parts_stay_parts_with_their_own_fields() -> None:
 )
 def test_what_is_not_text_of_the_same_user_is_left_alone(left_alone: dict[str, Any]) -> None:
     messages = (raw(user("a")), raw(left_alone), raw(user("b")))
-    made = merged_users(messages)
-    assert made.messages == messages
-    assert not made.is_changed
+    assert merged(messages) == messages
 
 
 @pytest.mark.spec("A46")
 def test_users_of_one_name_are_merged_and_keep_it() -> None:
-    made = merged_users([raw({**user("a"), "name": "bob"}), raw({**user("b"), "name": "bob"})])
-    assert json.loads(made.messages[0]) == {"role": "user", "content": "a\n\nb", "name": "bob"}
+    (made,) = merged([raw({**user("a"), "name": "bob"}), raw({**user("b"), "name": "bob"})])
+    assert json.loads(made) == {"role": "user", "content": "a\n\nb", "name": "bob"}
 
 
 @pytest.mark.spec("A46")
 def test_tool_groups_are_untouched() -> None:
     messages = tuple(map(raw, [user("go"), calls("a", "b"), result("b", "2"), result("a", "1"), user("on")]))
-    assert merged_users(messages).messages == messages
+    assert merged(messages) == messages
 
 
 @pytest.mark.spec("D19")
 def test_a_summary_is_acknowledged_before_the_next_user_message() -> None:
     messages = tuple(map(raw, [system("s"), user("task"), user("summary"), user("recent")]))
     made = acknowledged(messages, 2)
-    assert [json.loads(m)["role"] for m in made.messages] == ["system", "user", "user", "assistant", "user"]
-    assert json.loads(made.messages[3])["content"] == ACKNOWLEDGEMENT
-    assert made.sources == ((0,), (1,), (2,), (), (3,))
+    assert [json.loads(m)["role"] for m in made] == ["system", "user", "user", "assistant", "user"]
+    assert json.loads(made[3])["content"] == ACKNOWLEDGEMENT
 
 
 @pytest.mark.spec("D19")
 @pytest.mark.parametrize("after", [[assistant("ok")], [calls("a"), result("a", "1")], [], [system("rule")]])
 def test_no_acknowledgement_where_no_user_message_follows(after: list[dict[str, Any]]) -> None:
     messages = tuple(map(raw, [user("summary"), *after]))
-    assert acknowledged(messages, 0).messages == messages
-    assert acknowledged(messages, None).messages == messages
+    assert acknowledged(messages, 0) == messages
+    assert acknowledged(messages, None) == messages
 
 
 @pytest.mark.spec("D19")
 def test_an_instruction_between_does_not_hide_the_user_message() -> None:
     made = acknowledged([raw(user("summary")), raw(system("rule")), raw(user("go"))], 0)
-    assert [source for source in made.sources if not source] == [()]
-    assert json.loads(made.messages[1])["role"] == "assistant"
+    assert [json.loads(m)["role"] for m in made] == ["user", "assistant", "system", "user"]
 
 
 @pytest.mark.spec("A46")
@@ -137,13 +143,12 @@ def test_an_instruction_between_does_not_hide_the_user_message() -> None:
 def test_a_view_alternates_with_task_and_summary_in_one_message() -> None:
     messages = tuple(map(raw, [system("s"), user("task"), user("summary"), user("recent"), user("more")]))
     made = alternated(messages, 2)
-    assert [json.loads(m)["content"] for m in made.messages] == [
+    assert [json.loads(part.raw)["content"] for part in made] == [
         "s",
         "task\n\nsummary",
         ACKNOWLEDGEMENT,
         "recent\n\nmore",
     ]
-    assert made.sources == ((0,), (1, 2), (), (3, 4))
 
 
 pieces = st.sampled_from(
@@ -168,17 +173,21 @@ def test_no_text_is_lost_and_nothing_that_could_be_merged_is_left(
     users = [index for index, each in enumerate(fields) if each["role"] == "user"]
     summary = users[place % len(users)] if users else None
     made = alternated(messages, summary)
-    assert [i for source in made.sources for i in source] == list(range(len(messages)))
-    for message, source in zip(made.messages, made.sources, strict=True):
+    # The acknowledgement counts no tokens here, and every other part those of its sources.
+    assert sum(part.tokens for part in made) == len(messages)
+    place = 0
+    for part in made:
+        source = range(place, place := place + part.tokens)
         if len(source) == 1:
-            assert message == messages[source[0]]
+            assert part.raw == messages[source[0]]
         elif source:
-            assert text_of(json.loads(message)) == "\n\n".join(text_of(fields[i]) for i in source)
-    shown = [json.loads(message) for message in made.messages]
+            assert text_of(json.loads(part.raw)) == "\n\n".join(text_of(fields[i]) for i in source)
+    shown = [json.loads(part.raw) for part in made]
     plain = [f["role"] == "user" and "name" not in f and "image_url" not in str(f) for f in shown]
     assert not any(a and b for a, b in pairwise(plain))
-    assert alternated(made.messages, None).messages == made.messages
-    assert set(faults_of(made.messages)) <= set(faults_of(messages))
+    sent = tuple(part.raw for part in made)
+    assert merged(sent) == sent
+    assert set(faults_of(sent)) <= set(faults_of(messages))
 
 
 @pytest.mark.spec("W49")
@@ -186,24 +195,24 @@ def test_items_of_an_answer_stand_for_an_assistant() -> None:
     summary, question = raw(user("A summary.")), raw(said({"type": "input_text", "text": "And?"}))
     answer = b'[{"type":"message","role":"assistant","content":"the "user" said"}]'
     found = raw({"type": "function_call_output", "call_id": "c", "output": "x"})
-    assert acknowledged([summary, answer, question], 0).messages == (summary, answer, question)
-    assert [json.loads(m)["role"] for m in acknowledged([summary, question, answer], 0).messages[:3]] == [
+    assert acknowledged([summary, answer, question], 0) == (summary, answer, question)
+    assert [json.loads(m)["role"] for m in acknowledged([summary, question, answer], 0)[:3]] == [
         "user",
         "assistant",
         "user",
     ]
-    assert merged_users([summary, answer, found, question]).messages == (summary, answer, found, question)
+    assert merged([summary, answer, found, question]) == (summary, answer, found, question)
 
 
 @pytest.mark.spec("W49", "A46")
 def test_items_of_a_user_are_merged_with_parts_and_kinds_of_their_own_api() -> None:
     said_as_item = {"type": "message", **said({"type": "input_text", "text": "And?"})}
-    (merged,) = merged_users([raw(user("A summary.")), raw(said_as_item), raw(user("Go."))]).messages
-    parts = [
+    (made,) = merged([raw(user("A summary.")), raw(said_as_item), raw(user("Go."))])
+    content = [
         {"type": "input_text", "text": "A summary."},
         {"type": "input_text", "text": "\n\nAnd?"},
         {"type": "input_text", "text": "\n\nGo."},
     ]
-    assert json.loads(merged) == {"role": "user", "content": parts}
+    assert json.loads(made) == {"role": "user", "content": content}
     picture = raw(said({"type": "input_image", "image_url": "data:image/png;base64,AAAA"}))
-    assert merged_users([raw(user("A")), picture]).messages == (raw(user("A")), picture)
+    assert merged([raw(user("A")), picture]) == (raw(user("A")), picture)

@@ -18,37 +18,31 @@ CODEX = f"Another language model started to solve this problem and produced a su
 
 
 def found(*fields: dict[str, Any], is_rebased: bool = False) -> tuple[int, ...] | None:
-    summary = client_summary_of(conversation(fields), is_rebased)
-    return None if summary is None else summary.indexes
+    return client_summary_of(conversation(fields), is_rebased) or None
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
+    "text",
     [
-        (CLAUDE, "Claude Code"),
-        (CODEX, "Codex"),
+        (CLAUDE),
+        (CODEX),
         (
             "The conversation history before this point was compacted into the following summary:\n\n"
             f"<summary>{BODY}</summary>",
-            "pi",
         ),
-        (f"I spoke to you previously about a number of things.\n{prose(80, 'I asked you')}", "aider"),
-        (f"Here is a summary of the conversation to date:\n\n## GOAL{BODY}", "LangChain"),
-        (f"The previous conversation was compacted. Use this summary as context:\n\n{BODY}", "Zed"),
-        (f"<state_snapshot>\n<overall_goal>{BODY}</overall_goal></state_snapshot>", "Qwen Code"),
-        (f"<summary>\n{BODY}</summary>", "the client"),
-        (f"# Conversation summary\n{BODY}", "the client"),
-        (f"[Context summary]{BODY}", "the client"),
-        (f"Summary of our conversation so far:{BODY}", "the client"),
-        (f"The conversation so far has been condensed.{BODY}", "the client"),
+        (f"I spoke to you previously about a number of things.\n{prose(80, 'I asked you')}"),
+        (f"Here is a summary of the conversation to date:\n\n## GOAL{BODY}"),
+        (f"The previous conversation was compacted. Use this summary as context:\n\n{BODY}"),
+        (f"<state_snapshot>\n<overall_goal>{BODY}</overall_goal></state_snapshot>"),
+        (f"<summary>\n{BODY}</summary>"),
+        (f"# Conversation summary\n{BODY}"),
+        (f"[Context summary]{BODY}"),
+        (f"Summary of our conversation so far:{BODY}"),
+        (f"The conversation so far has been condensed.{BODY}"),
     ],
 )
-def test_the_summaries_of_known_clients_are_recognised(text: str, name: str) -> None:
-    talk = conversation([system("rules"), user(text), assistant("ok"), user("go on")])
-    summary = client_summary_of(talk)
-    assert summary is not None
-    assert summary.indexes == (0,)
-    assert name in summary.reason
+def test_the_summaries_of_known_clients_are_recognised(text: str) -> None:
+    assert found(system("rules"), user(text), assistant("ok"), user("go on")) == (0,)
 
 
 def test_a_summary_behind_a_reminder_or_in_a_later_part_is_recognised() -> None:

@@ -9,8 +9,8 @@ from palimpsest.core.budget.budget import Budget, memory_room
 from palimpsest.core.policy import Policy
 from palimpsest.core.view.dialects import FRAME_TOKENS
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Send
+from palimpsest.core.view.plan import plan_masks
 from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
-from palimpsest.core.view.steps import plan_masks
 from palimpsest.core.view.view import block_tokens, prompt_tokens, unmasked_tokens, view_of
 
 from tests.core.histories import assistant, calls, count_text, prose, result, user

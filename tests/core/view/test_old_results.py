@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from palimpsest.core.view.limits import asked_again
 from palimpsest.core.view.outcomes import MaskOnly
+from palimpsest.core.view.plan_input import asked_again
 
 from tests.core.histories import assistant, calls, prose, result, user
 from tests.core.view.planning import Talk

@@ -17,6 +17,7 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import FRAME_TOKENS
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from palimpsest.core.view.plan import plan_of
+from palimpsest.core.view.plan_input import plan_input_of
 from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
 from palimpsest.core.view.validity import added_faults, faults_of, groups_of
 from palimpsest.core.view.view import applicable, fits, newest_user, prompt_tokens, view_of
@@ -67,7 +68,8 @@ class Session:
 
     def plan(self) -> Plan:
         current = applicable(self.compactions, self.talk)
-        return plan_of(self.talk, current, self.budget, self.pins, self.policy, count_text)
+        policy, budget = self.policy, self.budget
+        return plan_of(plan_input_of(self.talk, current, budget, self.pins, policy, count_text))
 
     def carried_out(self, plan: Fold | MaskOnly) -> Compaction:
         current = applicable(self.compactions, self.talk)

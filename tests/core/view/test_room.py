@@ -15,6 +15,7 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import FRAME_TOKENS
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
 from palimpsest.core.view.plan import plan_of
+from palimpsest.core.view.plan_input import plan_input_of
 from palimpsest.core.view.record import RecordInput, compaction_of, summary_room
 from palimpsest.core.view.view import applicable, prompt_tokens, view_of
 
@@ -49,7 +50,8 @@ class Talk:
     def plan(self) -> Plan:
         talk = chained(self.messages)
         current = applicable(self.compactions, talk)
-        return plan_of(talk, current, self.budget, frozenset(), self.policy, count_text)
+        pins = frozenset[bytes]()
+        return plan_of(plan_input_of(talk, current, self.budget, pins, self.policy, count_text))
 
     def carry_out(self, plan: Fold | MaskOnly) -> None:
         talk = chained(self.messages)

@@ -66,7 +66,7 @@ def _judge(session: Session, view: View, seen: Counter[str]) -> None:
     assert not added_faults(sent.messages, session.client)
     assert prompt_tokens(sent, session.budget) == prompt_tokens(view, session.budget)
     # What could be merged is merged: text beside text.
-    assert not merged_users(sent.messages).is_changed
+    assert merged_users(sent.parts) == sent.parts
     kinds = [part.kind for part in view.parts]
     if "acknowledgement" in kinds:
         assert kinds[kinds.index("acknowledgement") - 1] == "summary"

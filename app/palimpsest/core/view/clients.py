@@ -12,20 +12,13 @@ from palimpsest.core.history.quotes import text_of
 
 # Tags of the blocks that harnesses write. A message of such blocks alone is set-up.
 _TAGS = (
-    *(
-        "environment_context",
-        "environment_details",
-        "environment",
-        "env",
-        "user_instructions",
-        "instructions",
-    ),
-    *("system-reminder", "system_reminder", "project_context", "project_instructions", "user_info", "rules"),
-    *("agents_md", "workspace_info", "context", "skills_instructions", "permissions instructions"),
-    *("turn_context", "collaboration_mode", "repository_context", "session_context"),
+    "environment_context|environment_details|environment|env|user_instructions|instructions|system-reminder"
+    "|system_reminder|project_context|project_instructions|user_info|rules|agents_md|workspace_info|context"
+    "|skills_instructions|permissions instructions|turn_context|collaboration_mode|repository_context"
+    "|session_context"
 )
 _BLOCKS = re.compile(
-    rf"(?:\s*<(?P<tag>{'|'.join(map(re.escape, _TAGS))})(?:\s[^>]*)?>.*?</(?P=tag)>)+\s*",
+    rf"(?:\s*<(?P<tag>{_TAGS})(?:\s[^>]*)?>.*?</(?P=tag)>)+\s*",
     re.DOTALL | re.IGNORECASE,
 )
 # How set-up outside such blocks begins, lower case.
@@ -61,73 +54,47 @@ def opening_of(conversation: Conversation) -> Opening:
     """
     messages = conversation.messages
     setup: list[int] = []
-    index = 0
-    while index < min(len(messages), _MOST):
-        message = messages[index]
-        if message.role == "user":
-            size = _setup_size(messages, index)
-            if not size:
-                return Opening(tuple(setup), index)
-            setup += range(index, index + size)
-            index += size
-        elif message.is_instruction:
-            index += 1
-        else:
+    for index, message in enumerate(messages[:_MOST]):
+        if index in setup or message.is_instruction:
+            continue
+        size = _setup_size(messages, index) if message.role == "user" else 0
+        if not size:
             break
-    users = (i for i, message in enumerate(messages) if message.role == "user")
-    first = next((i for i in users if i not in setup), None)
-    return Opening(tuple(setup), first) if first is not None else Opening((), setup[0] if setup else None)
+        setup += range(index, index + size)
+    users = [index for index, message in enumerate(messages) if message.role == "user"]
+    task = next((index for index in users if index not in setup), None)
+    return Opening((), users[0] if users else None) if task is None else Opening(tuple(setup), task)
 
 
 def _setup_size(messages: Sequence[Message], index: int) -> int:
     """How many messages from `index` on are set-up: 0, the message alone, or it and its acknowledgement."""
-    text = text_of(messages[index])
-    if text is None:
-        return 0
+    text = text_of(messages[index]) or ""
     if not (text.lstrip()[:80].lower().startswith(_OPENINGS) or _BLOCKS.fullmatch(text)):
         return 0
     following = messages[index + 1] if index + 1 < len(messages) else None
-    if following is not None and _is_acknowledgement(following):
-        return 2
+    if following is None or following.role != "assistant":
+        return 1 if following else 0
     # A message that the model answered at length was a request, whatever its form.
-    return 1 if following is not None and following.role != "assistant" else 0
-
-
-def _is_acknowledgement(message: Message) -> bool:
-    text = text_of(message)
-    return (
-        message.role == "assistant"
-        and not message.calls
-        and text is not None
-        and 0 < len(text.strip()) <= _ACKNOWLEDGEMENT_CHARS
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ClientSummary:
-    """The newest summary that the client made itself: messages to keep verbatim, by index, ascending.
-
-    `reason` names, for people, the client.
-    """
-
-    indexes: tuple[int, ...]
-    reason: str
+    said = (text_of(following) or "").strip()
+    return 2 if said and len(said) <= _ACKNOWLEDGEMENT_CHARS and not following.calls else 0
 
 
 # How clients begin a summary, lower case. No other message begins so by chance, but a quotation may.
 _KNOWN = (
     # From `/v1/responses/compact`: this program wrote it.
-    ("an earlier compaction", "<palimpsest_summary>"),
-    ("Claude Code", "this session is being continued from a previous conversation"),
-    ("Codex", "another language model started to solve this problem"),
-    ("pi", "the conversation history before this point was compacted into the following summary"),
-    ("Zed", "the previous conversation was compacted"),
-    ("Gemini CLI or Qwen Code", "<state_snapshot>"),
+    "<palimpsest_summary>",
+    # Claude Code, Codex, pi, Zed, and Gemini CLI or Qwen Code.
+    "this session is being continued from a previous conversation",
+    "another language model started to solve this problem",
+    "the conversation history before this point was compacted into the following summary",
+    "the previous conversation was compacted",
+    "<state_snapshot>",
 )
-# A person or a model may also begin so; only a user message in the form of a summary counts.
+# A person or a model may also begin so; only a user message in the form of a summary counts. From aider and
+# from LangChain.
 _LIKELY = (
-    ("aider", "i spoke to you previously about a number of things"),
-    ("LangChain", "here is a summary of the conversation to date"),
+    "i spoke to you previously about a number of things",
+    "here is a summary of the conversation to date",
 )
 # Wording that any client may use; it counts only near the start of the list.
 _GENERIC = re.compile(
@@ -174,24 +141,33 @@ _GLANCE_BYTES = 2_000
 _PARTS = 8
 
 
-def client_summary_of(conversation: Conversation, is_rebased: bool = False) -> ClientSummary | None:
-    """The newest message that is the client's own summary of what it dropped; None when there is none.
+def client_summary_of(conversation: Conversation, is_rebased: bool = False) -> tuple[int, ...]:
+    """The newest message that is the client's own summary of what it dropped; () when there is none.
 
-    `is_rebased`: the client rewrote its list. Then a long first message that calls itself a summary is one,
-    whatever its wording. A user who writes about summaries is not mistaken for a client.
+    Given as the indexes of the messages to keep verbatim, ascending: opencode's answers a question of its
+    own. `is_rebased`: the client rewrote its list. Then a long first message that calls itself a summary is
+    one, whatever its wording. A user who writes about summaries is not mistaken for a client.
     """
     messages = conversation.messages
-    early = _early(messages)
+    early = [index for index, message in enumerate(messages) if not message.is_instruction][:_EARLY]
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message.calls or message.role not in ("user", "assistant", "system", "developer"):
             continue
-        name = _maker(message, index in early)
-        if name is None and is_rebased and early and index == early[0]:
-            name = _rewriter(message)
-        if name is not None:
-            return ClientSummary((index,), f"{name}'s own summary of what it dropped")
-    return _opencode(messages, early)
+        is_first = is_rebased and message.role == "user" and index == early[0]
+        for text in _texts(message.fields):
+            if _begins_summary(text, message.role, index in early) or (
+                is_first and _is_summary(text, _LONGER) and _SAYS_SO.search(text, 0, _OPENING)
+            ):
+                return (index,)
+    if len(early) < 2:
+        return ()
+    question, answer = messages[early[0]], messages[early[1]]
+    asked = next(_texts(question.fields), "").strip().lower()
+    is_pair = question.role == "user" and answer.role == "assistant" and not answer.calls
+    if not is_pair or asked != _OPENCODE_ASKS:
+        return ()
+    return tuple(early[:2]) if any(_is_summary(text, _SHORT) for text in _texts(answer.fields)) else ()
 
 
 def asks_for_summary(conversation: Conversation) -> bool:
@@ -204,67 +180,24 @@ def asks_for_summary(conversation: Conversation) -> bool:
 
 def is_client_summary(fields: Mapping[str, Any]) -> bool:
     """True for a user message that begins as a client's own summary does, at any position."""
-    return fields.get("role") == "user" and any(
-        _named(text, "user", is_early=False) for text in _texts(fields)
-    )
+    is_user = fields.get("role") == "user"
+    return is_user and any(_begins_summary(text, "user", is_early=False) for text in _texts(fields))
 
 
 def may_be_client_summary(raw: bytes) -> bool:
     """False for most messages, by the start of their JSON; the others must be parsed to tell."""
     opening = raw[:_GLANCE_BYTES].lower()
-    return any(words.encode() in opening for _, words in (*_KNOWN, *_LIKELY))
+    return any(words.encode() in opening for words in (*_KNOWN, *_LIKELY))
 
 
-def _early(messages: tuple[Message, ...]) -> tuple[int, ...]:
-    """Indexes of the first messages that are not instructions."""
-    others = [index for index, message in enumerate(messages) if not message.is_instruction]
-    return tuple(others[:_EARLY])
-
-
-def _maker(message: Message, is_early: bool) -> str | None:
-    """The client whose summary this message is; None when it is not one."""
-    names = (_named(text, message.role, is_early) for text in _texts(message.fields))
-    return next((name for name in names if name), None)
-
-
-def _named(text: str, role: str, is_early: bool) -> str | None:
+def _begins_summary(text: str, role: str, is_early: bool) -> bool:
     if not _is_summary(text, _SHORT):
-        return None
-    opening = text[:_OPENING].lower()
+        return False
     # A model does not begin so by itself, but an answer may quote: it counts near the start only.
-    openings: tuple[tuple[str, str], ...] = _KNOWN if is_early or role != "assistant" else ()
-    if role == "user":
-        openings += _LIKELY
-    for name, words in openings:
-        if opening.startswith(words):
-            return name
-    is_like = role == "user" and is_early and _is_summary(text, _LONG) and _GENERIC.match(text)
-    return "the client" if is_like else None
-
-
-def _rewriter(message: Message) -> str | None:
-    """The client, unnamed, for the first message of a rewritten list that calls itself a summary."""
-    if message.role != "user":
-        return None
-    is_one = any(
-        _is_summary(text, _LONGER) and _SAYS_SO.search(text, 0, _OPENING) for text in _texts(message.fields)
-    )
-    return "the client" if is_one else None
-
-
-def _opencode(messages: tuple[Message, ...], early: tuple[int, ...]) -> ClientSummary | None:
-    """The question that opens a compacted list of opencode's, and the summary that answers it."""
-    if len(early) < 2:
-        return None
-    asked, answered = early[0], early[1]
-    question = next(_texts(messages[asked].fields), "").strip().lower()
-    answer = messages[answered]
-    is_pair = messages[asked].role == "user" and question == _OPENCODE_ASKS
-    if not is_pair or answer.role != "assistant" or answer.calls:
-        return None
-    if not any(_is_summary(text, _SHORT) for text in _texts(answer.fields)):
-        return None
-    return ClientSummary((asked, answered), "opencode's own summary of what it dropped")
+    known = _KNOWN if is_early or role != "assistant" else ()
+    if text[:_OPENING].lower().startswith(known + (_LIKELY if role == "user" else ())):
+        return True
+    return role == "user" and is_early and _is_summary(text, _LONG) and bool(_GENERIC.match(text))
 
 
 def _is_summary(text: str, least_chars: int) -> bool:

@@ -23,54 +23,6 @@ def acknowledgement_tokens(count_text: Callable[[str], int]) -> int:
     return count_text(ACKNOWLEDGEMENT) + FRAME_TOKENS
 
 
-def answered(parts: Sequence[ViewPart], count_text: Callable[[str], int]) -> tuple[ViewPart, ...]:
-    """The parts with an acknowledgement after the summary block where a user message follows it (D19).
-
-    The memory belongs to the block: it stands right after the summary.
-    """
-    blocks = [place for place, part in enumerate(parts) if part.kind in ("summary", "memory")]
-    made = acknowledged([part.raw for part in parts], blocks[-1] if blocks else None)
-    tokens = acknowledgement_tokens(count_text)
-    return tuple(
-        parts[source[0]]
-        if source
-        else ViewPart("acknowledgement", None, raw, tokens, False, "user and assistant speak by turns")
-        for raw, source in zip(made.messages, made.sources, strict=True)
-    )
-
-
-def as_sent(view: View) -> View:
-    """The view with adjacent user messages merged, where its compaction requires it (A46).
-
-    A merged part has the kind "summary" if it contains the summary, else the kind of the first part.
-    """
-    if view.compaction is None or not view.compaction.alternates:
-        return view
-    made = merged_users(view.messages)
-    if not made.is_changed:
-        return view
-    parts = [
-        _merged_parts([view.parts[place] for place in source], raw)
-        for raw, source in zip(made.messages, made.sources, strict=True)
-    ]
-    return View(tuple(parts), view.compaction)
-
-
-def _merged_parts(parts: Sequence[ViewPart], raw: bytes) -> ViewPart:
-    if len(parts) == 1:
-        return parts[0]
-    kinds = [part.kind for part in parts]
-    reasons = "; ".join(f"{part.kind}: {part.reason}" for part in parts)
-    return ViewPart(
-        kind="summary" if "summary" in kinds else kinds[0],
-        index=None,
-        raw=raw,
-        tokens=sum(part.tokens for part in parts),
-        masked=any(part.masked for part in parts),
-        reason=f"{len(parts)} user messages as one ({reasons})",
-    )
-
-
 # The assistant message between the summary block and the next user message (D19).
 ACKNOWLEDGEMENT = "Understood. I continue from this summary."
 
@@ -80,55 +32,46 @@ BETWEEN = r"\n\n"
 _TEXT_PARTS = ("text", "input_text")
 
 
-@dataclass(frozen=True, slots=True)
-class Alternated:
-    """Messages to send; `sources[i]` are the indexes of those that `messages[i]` was made of.
-
-    One index: that message, byte for byte. Several: user messages merged. None: the acknowledgement.
-    """
-
-    messages: tuple[bytes, ...]
-    sources: tuple[tuple[int, ...], ...]
-
-    @property
-    def is_changed(self) -> bool:
-        """True when anything was merged or added."""
-        return any(len(source) != 1 for source in self.sources)
-
-
-def acknowledged(messages: Sequence[bytes], summary: int | None) -> Alternated:
-    """The list with a short assistant message after the summary block where a user message follows it (D19).
+def answered(parts: Sequence[ViewPart], count_text: Callable[[str], int]) -> tuple[ViewPart, ...]:
+    """The parts with an acknowledgement after the summary block where a user message follows it (D19).
 
     Unchanged where an assistant message or nothing follows, and without a summary: the list must not end with
-    an assistant message of ours, nor hold two in a row.
+    an assistant message of ours, nor hold two in a row. The memory belongs to the block: it stands right
+    after the summary.
     """
-    places: list[tuple[int, ...]] = [(index,) for index in range(len(messages))]
-    made = list(messages)
-    if summary is not None and _next_role(messages, summary) == "user":
-        made.insert(summary + 1, f'{{"role":"assistant","content":{encoded(ACKNOWLEDGEMENT)}}}'.encode())
-        places.insert(summary + 1, ())
-    return Alternated(tuple(made), tuple(places))
+    blocks = [place for place, part in enumerate(parts, 1) if part.kind in ("summary", "memory")]
+    if not blocks or _first_role(parts[blocks[-1] :]) != "user":
+        return tuple(parts)
+    raw = f'{{"role":"assistant","content":{encoded(ACKNOWLEDGEMENT)}}}'.encode()
+    tokens = acknowledgement_tokens(count_text)
+    made = ViewPart("acknowledgement", None, raw, tokens, False, "user and assistant speak by turns")
+    return (*parts[: blocks[-1]], made, *parts[blocks[-1] :])
 
 
-def merged_users(messages: Sequence[bytes]) -> Alternated:
-    """The list with adjacent user messages merged into the first of them (A46).
+def as_sent(view: View) -> View:
+    """The view with adjacent user messages merged, where its compaction requires it (A46)."""
+    if view.compaction is None or not view.compaction.alternates:
+        return view
+    return View(merged_users(view.parts), view.compaction)
+
+
+def merged_users(parts: Sequence[ViewPart]) -> tuple[ViewPart, ...]:
+    """The parts with adjacent user messages merged into the first of them (A46).
 
     Texts are joined by two newlines and keep their spelling. Only text is merged: a message with any other
     part, or with other fields than its neighbour's (a `name`), stays as it is, and so do tool results. Parts
-    stay parts, with their own fields; a text beside them becomes one.
+    of a message stay parts, with their own fields; a text beside them becomes one. A merged part has the kind
+    "summary" if it contains the summary, else the kind of the first.
     """
-    runs: list[tuple[list[int], _UserText | None]] = []
-    for index, raw in enumerate(messages):
-        user = _user_text(raw)
-        before = runs[-1][1] if runs else None
-        if user is not None and before is not None and user.others == before.others:
-            runs[-1][0].append(index)
+    runs: list[tuple[list[ViewPart], list[_UserText]]] = []
+    for part in parts:
+        user = _user_text(part.raw)
+        if user is not None and runs and (said := runs[-1][1]) and said[0].others == user.others:
+            runs[-1][0].append(part)
+            said.append(user)
         else:
-            runs.append(([index], user))
-    made = [
-        messages[run[0]] if len(run) == 1 else _merged([messages[index] for index in run]) for run, _ in runs
-    ]
-    return Alternated(tuple(made), tuple(tuple(run) for run, _ in runs))
+            runs.append(([part], [user] if user else []))
+    return tuple(run[0] if len(run) == 1 else _merged(run, said) for run, said in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +123,27 @@ def _text_parts(text: str, start: int) -> tuple[tuple[str, int], ...]:
     return tuple(parts)
 
 
-def _merged(messages: Sequence[bytes]) -> bytes:
-    run = [user for user in map(_user_text, messages) if user is not None]
-    first = run[0]
-    start, stop = first.content
-    inner = [user.inner for user in run if user.inner is not None]
-    if len(inner) == len(run):
+def _merged(parts: Sequence[ViewPart], said: Sequence[_UserText]) -> ViewPart:
+    start, stop = said[0].content
+    inner = [user.inner for user in said if user.inner is not None]
+    if len(inner) == len(said):
         content = f'"{BETWEEN.join(inner)}"'
     else:
         # A plain string becomes a text part of the same API.
-        is_item = any('"input_text"' in part for user in run for part, _ in user.parts)
+        is_item = any('"input_text"' in part for user in said for part, _ in user.parts)
         kind = "input_text" if is_item else "text"
-        pieces = [piece for place, user in enumerate(run) for piece in _as_parts(user, kind, place > 0)]
+        pieces = [piece for place, user in enumerate(said) for piece in _as_parts(user, kind, place > 0)]
         content = "[" + ",".join(pieces) + "]"
-    return (first.text[:start] + content + first.text[stop:]).encode("utf-8", "surrogatepass")
+    kinds = [part.kind for part in parts]
+    reasons = "; ".join(f"{part.kind}: {part.reason}" for part in parts)
+    return ViewPart(
+        kind="summary" if "summary" in kinds else kinds[0],
+        index=None,
+        raw=(said[0].text[:start] + content + said[0].text[stop:]).encode("utf-8", "surrogatepass"),
+        tokens=sum(part.tokens for part in parts),
+        masked=any(part.masked for part in parts),
+        reason=f"{len(parts)} user messages as one ({reasons})",
+    )
 
 
 def _as_parts(user: _UserText, kind: str, is_later: bool) -> list[str]:
@@ -205,10 +155,10 @@ def _as_parts(user: _UserText, kind: str, is_later: bool) -> list[str]:
     return [part[:at] + between + part[at:], *(part for part, _ in others)]
 
 
-def _next_role(messages: Sequence[bytes], index: int) -> str | None:
-    """The role of the first message after `index` that is not an instruction; None when there is none."""
-    for raw in messages[index + 1 :]:
-        text = raw.decode("utf-8", "surrogatepass")
+def _first_role(parts: Sequence[ViewPart]) -> str | None:
+    """The role of the first message that is not an instruction; None when there is none."""
+    for part in parts:
+        text = part.raw.decode("utf-8", "surrogatepass")
         role = next((string_at(text, start) for key, start, _ in members(text) if key == "role"), None)
         if role not in INSTRUCTION_ROLES:
             return role
@@ -255,20 +205,23 @@ def with_user_instructions(
     parts: Sequence[ViewPart], conversation: Conversation, count_text: Callable[[str], int]
 ) -> tuple[ViewPart, ...]:
     """The parts with every instruction after the preamble as a labelled user message, each in its place."""
-    return tuple(_as_user_part(part, conversation, count_text) for part in parts)
+    messages, more = conversation.messages, label_tokens(count_text)
+    return tuple(
+        part
+        if part.index is None or not becomes_user_message(messages[part.index])
+        else replace(
+            part,
+            raw=as_user_message(part.raw),
+            tokens=part.tokens + more,
+            reason=f"{part.reason}; as a user message, for a server that takes no later system messages",
+        )
+        for part in parts
+    )
 
 
 def becomes_user_message(message: Message) -> bool:
     """True for the messages that `with_user_instructions` changes."""
     return message.is_instruction and as_user_message(message.raw) != message.raw
-
-
-def _as_user_part(part: ViewPart, conversation: Conversation, count_text: Callable[[str], int]) -> ViewPart:
-    if part.index is None or not becomes_user_message(conversation.messages[part.index]):
-        return part
-    reason = f"{part.reason}; as a user message, for a server that takes no later system messages"
-    tokens = part.tokens + label_tokens(count_text)
-    return replace(part, raw=as_user_message(part.raw), tokens=tokens, reason=reason)
 
 
 def _labelled(text: str, start: int, stop: int) -> str | None:

@@ -220,7 +220,7 @@ class _Shortener:
         """How many items can stay, each whole or with at least `least` characters; 0 when none can."""
         for kept in range(min(len(items), _ARRAY_ITEMS), 0, -1):
             chosen = [stop - start for start, stop in _ends_of(items, kept)]
-            most = _level(chosen, room - self._frame(items, kept))
+            most = level(chosen, room - self._frame(items, kept))
             if most >= min(least, max(chosen)):
                 return kept
         return 0
@@ -251,7 +251,7 @@ class _Shortener:
         for _ in range(_ROUNDS):
             self._address = before
             sizes = [stop - start for start, stop in open_to_cut]
-            most = _level(sizes, room - (_size(spans) - sum(sizes)))
+            most = level(sizes, room - (_size(spans) - sum(sizes)))
             if most < min(_LEAST_CHARS, max(sizes, default=0)):
                 break
             shorter = {
@@ -294,16 +294,14 @@ def _size(spans: list[Span]) -> int:
     return sum(stop - start for start, stop in spans)
 
 
-def _level(sizes: list[int], room: int) -> int:
+def level(sizes: list[int], room: int) -> int:
     """The largest size such that the sizes, each cut to it, sum to at most `room`; negative if none."""
-    left = room
-    ordered = sorted(sizes)
-    for place, size in enumerate(ordered):
-        share = left // (len(ordered) - place)
+    for place, size in enumerate(sorted(sizes)):
+        share = room // (len(sizes) - place)
         if size > share:
             return share
-        left -= size
-    return ordered[-1] if ordered and left >= 0 else min(left, 0) - 1
+        room -= size
+    return max(sizes, default=min(room, 0) - 1)
 
 
 # A name before the suffix, so that a pattern such as "*.pdf" does not match.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from palimpsest.core.budget.budget import Budget
-from palimpsest.core.history.message import Conversation, Message
+from palimpsest.core.history.message import Conversation
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
@@ -15,48 +13,33 @@ from palimpsest.core.wire.responses.items import as_chat
 MARKS = ("[pin]", "remember for this session:")
 
 
-@dataclass(frozen=True, slots=True)
-class TextPins:
-    """Indexes of pinned messages, oldest first: those kept, and those that newer pins leave no room for."""
-
-    kept: tuple[int, ...] = ()
-    left_out: tuple[int, ...] = ()
-
-
-def is_text_pin(message: Message) -> bool:
-    """True for a user message that begins with one of the marks, in any case, after optional blanks."""
-    return _may_be(message.role, message.raw) and _is_marked(message.fields)
-
-
 def is_pin_body(role: str, body: bytes) -> bool:
-    """As `is_text_pin`, for a stored message's exact bytes."""
+    """True for a stored user message that begins with one of the marks, in any case, after blanks."""
     if not _may_be(role, body):
         return False
     fields = as_chat(decoded(body))
     return isinstance(fields, Mapping) and _is_marked(fields)
 
 
-def text_pins(talk: Conversation, taken_back: Collection[bytes], room_tokens: int) -> TextPins:
-    """The pins of a conversation that were not withdrawn: newest first, each that fits into `room_tokens`.
+def text_pins(
+    talk: Conversation, taken_back: Collection[bytes], room_tokens: int
+) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Chain digests of pins, oldest first: those kept, and those that newer pins leave no room for.
 
-    One that is too large does not displace older ones that fit.
+    Of the pins that were not withdrawn each is kept that fits into `room_tokens`, newest first. One that is
+    too large does not displace older ones that fit.
     """
-    kept, left_out = [], []
-    for index in range(len(talk.messages) - 1, -1, -1):
-        message = talk.messages[index]
-        if not is_text_pin(message) or talk.chains[index] in taken_back:
+    kept: list[bytes] = []
+    left_out: list[bytes] = []
+    for message, chain in zip(reversed(talk.messages), reversed(talk.chains), strict=True):
+        if not _may_be(message.role, message.raw) or not _is_marked(message.fields) or chain in taken_back:
             continue
         if message.tokens <= room_tokens:
             room_tokens -= message.tokens
-            kept.append(index)
+            kept.append(chain)
         else:
-            left_out.append(index)
-    return TextPins(tuple(reversed(kept)), tuple(reversed(left_out)))
-
-
-def room_for_text_pins(budget: Budget, share: float) -> int:
-    """Tokens that text pins may take: a share of what a compaction leaves to messages."""
-    return max(0, int(share * (budget.target_tokens - budget.fixed_tokens)))
+            left_out.append(chain)
+    return tuple(reversed(kept)), tuple(reversed(left_out))
 
 
 def _may_be(role: str, raw: bytes) -> bool:
@@ -66,7 +49,4 @@ def _may_be(role: str, raw: bytes) -> bool:
 
 
 def _is_marked(fields: Mapping[str, Any]) -> bool:
-    return text_of(fields).lstrip()[:_MOST].lower().startswith(MARKS)
-
-
-_MOST = max(map(len, MARKS))
+    return text_of(fields).lstrip()[: max(map(len, MARKS))].lower().startswith(MARKS)

@@ -11,7 +11,7 @@ from palimpsest.core.history.message import Conversation
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.rolling.memory_block import shown_memory
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.core.view.text_pins import room_for_text_pins, text_pins
+from palimpsest.core.view.text_pins import text_pins
 from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens
 from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
@@ -172,10 +172,9 @@ class ContextLoader:
         lifted = await self._placed(turn, [row.chain for row in rows if row.is_lifted])
         if not self._text_pins_share:
             return PinnedMessages(by_hand, (), ())
-        room = room_for_text_pins(budget, self._text_pins_share)
-        found = await offload(weight_of(turn), text_pins, talk, lifted, room)
-        kept, left_out = (tuple(talk.chains[at] for at in each) for each in (found.kept, found.left_out))
-        return PinnedMessages(by_hand, kept, left_out)
+        # A share of what a compaction leaves to messages.
+        room = max(0, int(self._text_pins_share * (budget.target_tokens - budget.fixed_tokens)))
+        return PinnedMessages(by_hand, *await offload(weight_of(turn), text_pins, talk, lifted, room))
 
     async def _placed(self, turn: Subject, stored: Sequence[bytes]) -> frozenset[bytes]:
         """The stored chains in the client's list: after a rebase its messages are stored under others."""
