@@ -24,11 +24,11 @@ def found(*fields: dict[str, Any], is_rebased: bool = False) -> tuple[int, ...] 
 @pytest.mark.parametrize(
     "text",
     [
-        (CLAUDE),
-        (CODEX),
+        CLAUDE,
+        CODEX,
         (
             "The conversation history before this point was compacted into the following summary:\n\n"
-            f"<summary>{BODY}</summary>",
+            f"<summary>{BODY}</summary>"
         ),
         (f"I spoke to you previously about a number of things.\n{prose(80, 'I asked you')}"),
         (f"Here is a summary of the conversation to date:\n\n## GOAL{BODY}"),

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from palimpsest.core.text.message_text import ToolCall
 from palimpsest.core.view.json_results import is_document
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
-    return {"id": "a", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall("a", name, json.dumps(arguments))
 
 
 PAGES = "--- Page 1 ---\nThe parties agree\n" + "line\n" * 3_000 + "--- Page 2 ---\nand so on\n"
@@ -24,8 +25,7 @@ SLIDES = "<!-- Slide number: 1 -->\n# Plan\n<!-- Slide number: 2 -->\n# Costs\n"
         (call("read_file", path="contracts/Lease 2026.PDF"), "text"),
         (call("fetch", url="https://example.org/a.docx?download=1"), "text"),
         (call("run", command="python -m markitdown deck.pptx > out.md"), "text"),
-        ({"type": "custom", "custom": {"name": "run", "input": "pdftotext a.pdf -"}}, "text"),
-        ({"name": "read", "arguments": '{"path": "a.pdf"}'}, "text"),
+        (ToolCall("a", "run", "pdftotext a.pdf -"), "text"),
         (call("read_pdf", page=2), "text"),
         (call("PDFReader", handle=7), "text"),
         (call("convertDocument", handle=7), "text"),
@@ -33,10 +33,10 @@ SLIDES = "<!-- Slide number: 1 -->\n# Plan\n<!-- Slide number: 2 -->\n# Costs\n"
         (call("read_attachment", id="att_1"), SLIDES),
         (call("read_attachment", id="att_1"), "first page\f second page\f"),
         (call("read_attachment", id="att_1"), '<file type="application/pdf">text</file>'),
-        (None, "%PDF-1.7 ..."),
+        (call("get"), "%PDF-1.7 ..."),
     ],
 )
-def test_documents_are_recognised(made: object, text: str) -> None:
+def test_documents_are_recognised(made: ToolCall, text: str) -> None:
     assert is_document(made, text)
 
 
@@ -55,11 +55,8 @@ def test_documents_are_recognised(made: object, text: str) -> None:
         (call("read_file", path="a.c"), "before\f after"),
         (call("read_file", path="notes.md"), "[Page 1]\nsee also\n[Page 1]\n"),
         (call("list", path="x"), "page: 1\npage: 2\n"),
-        ({"id": "a"}, "text"),
-        ({"function": None}, "text"),
-        ("call", "text"),
-        (None, ""),
+        (call("get"), ""),
     ],
 )
-def test_other_results_are_not(made: object, text: str) -> None:
+def test_other_results_are_not(made: ToolCall, text: str) -> None:
     assert not is_document(made, text)

@@ -6,11 +6,20 @@ Tables of programs, and how each takes its arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from palimpsest.core.notes.edits import changes_of_patch
-from palimpsest.core.notes.note import LINE_CHARS, Action, FileChange, counted, is_path, one_line, word_set
+from palimpsest.core.notes.note import (
+    LINE_CHARS,
+    Action,
+    FileChange,
+    FileState,
+    counted,
+    is_path,
+    one_line,
+    word_set,
+)
 from palimpsest.core.notes.script import SimpleCommand
 
 _SUBSTITUTED = re.compile(r"s(?P<mark>[^\w\s\\])(.+?)(?<!\\)(?P=mark)(.*?)(?<!\\)(?P=mark)")
@@ -29,55 +38,47 @@ _LOOKERS = word_set(
 )
 # Those that show the files they are given.
 _SHOWERS = word_set("cat bat head tail less more nl sed awk gawk jq yq stat file xxd strings diff")
+# Those whose first word is a script, or is looked for.
+_SCRIPTED = word_set("sed awk gawk jq yq")
 _FINDERS = word_set("grep egrep fgrep rg ag ack")
 _GIT_LOOKS = word_set(
     "status log diff show blame grep ls-files ls-tree rev-parse describe shortlog reflog cat-file"
     " config remote fetch add rev-list merge-base name-rev whatchanged help version check-ignore bisect"
     " worktree"
 )
+_GIT_LISTS = word_set("-l --list -a -v -vv -r list show --show-current")
 _GIT_ACTS = word_set(
     "commit push merge revert tag stash rebase cherry-pick reset clone init switch branch checkout pull"
     " am apply submodule clean"
 )
 # Programs that change more than the files they name, and the subcommands that do; "" stands for every call.
+_SUBCOMMANDS = """
+pip pip3 pipx conda mamba brew gem: install uninstall update upgrade create remove
+npm pnpm yarn bun: install i add ci remove uninstall rm update upgrade publish link version
+apt apt-get yum dnf apk pacman snap: install remove purge upgrade add del -S -R autoremove
+cargo go poetry uv pdm composer bundle: install add remove get publish sync update require pip mod
+docker podman nerdctl: run build push pull rm rmi stop start restart kill tag create load exec compose
+docker-compose: up down build stop start restart rm pull run
+kubectl oc: apply create delete scale rollout set patch replace expose run label annotate drain cordon
+helm: install upgrade uninstall rollback delete
+terraform tofu pulumi: apply destroy import taint up init
+alembic flyway: upgrade downgrade revision stamp migrate
+systemctl service: start stop restart reload enable disable
+gh glab: create merge close reopen edit delete comment review release ready run
+aws gcloud az: create delete put update deploy set add remove run start stop cp sync mv rm apply
+fly heroku vercel netlify wrangler: deploy launch scale secrets publish destroy create
+prisma knex sequelize rails: migrate db:migrate db:rollback db:seed push seed
+twine: upload
+kill pkill killall crontab useradd userdel usermod passwd scp rsync mount umount reboot:
+"""
 _ACTING: Mapping[str, frozenset[str]] = {
-    name: frozenset(words.split())
-    for names, words in (
-        ("pip pip3 pipx conda mamba brew gem", "install uninstall update upgrade create remove"),
-        ("npm pnpm yarn bun", "install i add ci remove uninstall rm update upgrade publish link version"),
-        ("apt apt-get yum dnf apk pacman snap", "install remove purge upgrade add del -S -R autoremove"),
-        (
-            "cargo go poetry uv pdm composer bundle",
-            "install add remove get publish sync update require pip mod",
-        ),
-        (
-            "docker podman nerdctl",
-            "run build push pull rm rmi stop start restart kill tag create load exec compose",
-        ),
-        ("docker-compose", "up down build stop start restart rm pull run"),
-        (
-            "kubectl oc",
-            "apply create delete scale rollout set patch replace expose run label annotate drain cordon",
-        ),
-        ("helm", "install upgrade uninstall rollback delete"),
-        ("terraform tofu pulumi", "apply destroy import taint up init"),
-        ("alembic flyway", "upgrade downgrade revision stamp migrate"),
-        ("systemctl service", "start stop restart reload enable disable"),
-        ("gh glab", "create merge close reopen edit delete comment review release ready run"),
-        (
-            "aws gcloud az",
-            "create delete put update deploy set add remove run start stop cp sync mv rm apply",
-        ),
-        ("fly heroku vercel netlify wrangler", "deploy launch scale secrets publish destroy create"),
-        ("prisma knex sequelize rails", "migrate db:migrate db:rollback db:seed push seed"),
-        ("twine", "upload"),
-        (
-            "kill pkill killall crontab useradd userdel usermod passwd scp rsync mount umount reboot",
-            "",
-        ),
-    )
+    name: word_set(words)
+    for names, _, words in (line.partition(":") for line in _SUBCOMMANDS.splitlines())
     for name in names.split()
 }
+# Options of programs that send requests: those before a method, and the beginnings of those with a body.
+_METHOD = ("-X", "--request")
+_BODY = ("-d", "--data", "-F", "--form", "-T", "--upload", "--post", "--json")
 # Options that take a value: the word after them is not a file.
 _VALUED = word_set("-n -c -e -f -A -B -C -m -t -g -d -k -o --lines --bytes --include --exclude -s -S --type")
 
@@ -89,20 +90,9 @@ def only_reads(command: SimpleCommand) -> bool:
     program, words = command.program, command.words
     if program == "git":
         verb, rest = _git(words)
-        listing = not rest or rest[0] in (
-            "-l",
-            "--list",
-            "-a",
-            "-v",
-            "-vv",
-            "-r",
-            "list",
-            "show",
-            "--show-current",
-        )
-        return verb in _GIT_LOOKS or (
-            verb in ("tag", "branch", "stash") and listing and (verb, rest) != ("stash", [])
-        )
+        # `git stash` alone stashes; `git tag` and `git branch` list.
+        lists = rest[0] in _GIT_LISTS if rest else verb != "stash"
+        return verb in _GIT_LOOKS or (verb in ("tag", "branch", "stash") and lists)
     if program in ("sed", "perl"):
         return not _in_place(words)
     if program in ("curl", "wget", "http"):
@@ -119,14 +109,13 @@ def reads_of(command: SimpleCommand, folder: str) -> Iterator[str]:
         yield from (word for word in words if "://" in word)
         return
     plain = _plain_words(words)
+    skipped = program in _SCRIPTED or program in _FINDERS
+    paths = [_at(folder, word) for word in plain[skipped:] if is_path(word)]
     if program in _FINDERS and plain:
-        places = [_at(folder, word) for word in plain[1:] if is_path(word)]
-        where = f" in {', '.join(places[:3])}" if places else ""
+        where = f" in {', '.join(paths[:3])}" if paths else ""
         yield one_line(f'"{plain[0]}"{where}', LINE_CHARS)
-    elif program in ("sed", "awk", "gawk", "jq", "yq"):
-        yield from (_at(folder, word) for word in plain[1:] if is_path(word))
     elif program in _SHOWERS:
-        yield from (_at(folder, word) for word in plain if is_path(word))
+        yield from paths
 
 
 def _plain_words(words: Sequence[str]) -> list[str]:
@@ -148,56 +137,69 @@ def _plain_words(words: Sequence[str]) -> list[str]:
 
 def changes_of(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
     """The effects of the command when it succeeds. `folder`: where it runs, "" when unknown."""
-    program = command.program
-    found: list[FileChange | Action] = []
-    change = _CHANGERS.get(program)
-    if change is not None:
-        found += change(command, folder)
-    elif program in _ACTING:
-        found += _acted(command)
-    elif program.startswith("python") or program in ("node", "ruby"):
-        found += _scripted(command, folder)
-    if "*** Begin Patch" in command.text or program in ("apply_patch", "applypatch"):
+    found = _changed(command, folder)
+    if "*** Begin Patch" in command.text or command.program in ("apply_patch", "applypatch"):
         found += changes_of_patch(command.text or " ".join(command.words[1:]))
-    return found + [
-        _redirected(command, path, more, folder) for path, more in command.outputs if is_path(path)
-    ]
+    for path, more in command.outputs:
+        if is_path(path):
+            state: FileState = "edited" if more else "created"
+            written = _written(command)
+            found.append(FileChange(_at(folder, path), state, detail=f"added {written}" if more else written))
+    return found
 
 
-def _redirected(command: SimpleCommand, path: str, more: bool, folder: str) -> FileChange:
-    detail = ""
+def _written(command: SimpleCommand) -> str:
+    """What the command writes to the file that its output is redirected to."""
     if command.text:
-        detail = counted(command.text)
-    elif command.program in ("echo", "printf"):
+        return counted(command.text)
+    if command.program in ("echo", "printf"):
         words = " ".join(word for word in command.words[1:] if not word.startswith("-"))
-        detail = f'"{one_line(words, LINE_CHARS - 20)}"'
-    elif command.words:
-        detail = f"output of {one_line(' '.join(command.words), 80)}"
-    return FileChange(
-        _at(folder, path), "edited" if more else "created", detail=f"added {detail}" if more else detail
-    )
+        return f'"{one_line(words, LINE_CHARS - 20)}"'
+    return f"output of {one_line(' '.join(command.words), 80)}" if command.words else ""
 
 
-def _removed(command: SimpleCommand, folder: str) -> list[FileChange]:
-    words = command.words[1:]
-    if "--cached" in words:
-        return []
-    return [
-        FileChange(_at(folder, path), "deleted")
-        for path in words
-        if not path.startswith("-") and is_path(path)
-    ]
-
-
-def _moved(command: SimpleCommand, folder: str) -> list[FileChange]:
-    return [FileChange(old, "moved", new) for old, new in _pairs(command.words[1:], folder)]
-
-
-def _copied(command: SimpleCommand, folder: str) -> list[FileChange]:
-    verb = "link to" if command.program == "ln" else "copy of"
-    return [
-        FileChange(new, "created", detail=f"{verb} {old}") for old, new in _pairs(command.words[1:], folder)
-    ]
+def _changed(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
+    """The effects of the program, redirections apart."""
+    program, words = command.program, command.words[1:]
+    said = one_line(" ".join(words), LINE_CHARS)
+    paths = [_at(folder, word) for word in words if not word.startswith("-") and is_path(word)]
+    state: FileState = "created"
+    detail = ""
+    match program:
+        case "rm" | "rmdir" | "unlink":
+            paths, state = [] if "--cached" in words else paths, "deleted"
+        case "touch" | "mkdir" | "truncate":
+            detail = "folder" if program == "mkdir" else ""
+        case "tee":
+            paths = [path for path in paths if path != "/dev/null"]
+            state = "edited" if {"-a", "--append"} & set(words) else "created"
+            detail = counted(command.text) if command.text else ""
+        case "chmod" | "chown":
+            words = [word for word in words if not word.startswith("-R")]
+            paths, state = [_at(folder, word) for word in words[1:] if is_path(word)], "edited"
+            detail = f"{program} {words[0]}" if words else ""
+        case "mv":
+            return [FileChange(old, "moved", new) for old, new in _pairs(words, folder)]
+        case "cp" | "ln" | "install":
+            verb = "link to" if program == "ln" else "copy of"
+            pairs = _pairs(words, folder)
+            return [FileChange(new, "created", detail=f"{verb} {old}") for old, new in pairs]
+        case "sed" | "perl":
+            paths, detail = _substituted(command, folder)
+            state = "edited"
+        case "git":
+            return _gitted(command, folder)
+        case "patch":
+            inputs = one_line(" ".join([*words, *command.inputs]), LINE_CHARS)
+            return [*changes_of_patch(command.text)] if command.text else [Action("patch", inputs, "")]
+        case "curl" | "wget":
+            return _requested(command, folder)
+        case "find":
+            return [Action("find -delete", said, "")] if "-delete" in words else []
+        case _:
+            is_script = program.startswith("python") or program in ("node", "ruby")
+            return _scripted(command, folder) if is_script else _acted(command)
+    return [FileChange(path, state, detail=detail) for path in paths]
 
 
 def _pairs(words: Sequence[str], folder: str) -> list[tuple[str, str]]:
@@ -214,29 +216,6 @@ def _pairs(words: Sequence[str], folder: str) -> list[tuple[str, str]]:
     return found
 
 
-def _made(command: SimpleCommand, folder: str) -> list[FileChange]:
-    detail = "folder" if command.program == "mkdir" else ""
-    paths = [path for path in command.words[1:] if not path.startswith("-") and is_path(path)]
-    return [FileChange(_at(folder, path), "created", detail=detail) for path in paths]
-
-
-def _teed(command: SimpleCommand, folder: str) -> list[FileChange]:
-    more = bool({"-a", "--append"} & set(command.words))
-    detail = counted(command.text) if command.text else ""
-    paths = [path for path in command.words[1:] if not path.startswith("-") and is_path(path)]
-    return [
-        FileChange(_at(folder, p), "edited" if more else "created", detail=detail)
-        for p in paths
-        if p != "/dev/null"
-    ]
-
-
-def _permitted(command: SimpleCommand, folder: str) -> list[FileChange]:
-    words = [word for word in command.words[1:] if not word.startswith("-R")]
-    detail = f"{command.program} {words[0]}" if words else ""
-    return [FileChange(_at(folder, path), "edited", detail=detail) for path in words[1:] if is_path(path)]
-
-
 def _in_place(words: Sequence[str]) -> bool:
     return any(
         word.startswith("--in-place")
@@ -245,30 +224,26 @@ def _in_place(words: Sequence[str]) -> bool:
     )
 
 
-def _substituted(command: SimpleCommand, folder: str) -> list[FileChange]:
-    """The files that `sed -i` or `perl -i` edits, with the script as detail."""
-    words = command.words
+def _substituted(command: SimpleCommand, folder: str) -> tuple[list[str], str]:
+    """The files that `sed -i` or `perl -i` edits, and what it does in them."""
+    words, program = command.words, command.program
     if not _in_place(words):
-        return []
+        return [], ""
     script, files, given = "", [], False
     for word in words[1:]:
         if given and not script:
             script = word
         elif word.startswith("-"):
-            given = (
-                given
-                or word in ("-e", "--expression", "-f")
-                or (command.program == "perl" and word.endswith("e"))
-            )
+            # The script is the word after one of these.
+            is_script = word in ("-e", "--expression", "-f") or (program == "perl" and word.endswith("e"))
+            given = given or is_script
         elif not given and not script:
             script = word
         elif word:
             files.append(word)
     found = _SUBSTITUTED.search(script)
-    detail = f'"{found.group(2)}" -> "{found.group(3)}"' if found else f"{command.program} {script}"
-    return [
-        FileChange(_at(folder, p), "edited", detail=one_line(detail, LINE_CHARS)) for p in files if is_path(p)
-    ]
+    detail = f'"{found.group(2)}" -> "{found.group(3)}"' if found else f"{program} {script}"
+    return [_at(folder, path) for path in files if is_path(path)], one_line(detail, LINE_CHARS)
 
 
 def _git(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -281,77 +256,56 @@ def _git(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def _gitted(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
     verb, rest = _git(command.words)
-    inner = SimpleCommand([verb, *rest])
     if verb in ("rm", "mv"):
-        return [*(_removed(inner, folder) if verb == "rm" else _moved(inner, folder))]
+        return _changed(SimpleCommand([verb, *rest]), folder)
     if verb == "restore" or (verb == "checkout" and "--" in rest):
         paths = rest[rest.index("--") + 1 :] if "--" in rest else [p for p in rest if not p.startswith("-")]
         if "--staged" in rest and "--worktree" not in rest:
             return []
-        return [
-            FileChange(_at(folder, path), "edited", detail="restored by git")
-            for path in paths
-            if is_path(path)
-        ]
+        detail = "restored by git"
+        return [FileChange(_at(folder, path), "edited", detail=detail) for path in paths if is_path(path)]
     if verb in ("apply", "am") and command.text:
         return [*changes_of_patch(command.text)]
     if verb not in _GIT_ACTS or only_reads(command):
         return []
-    return [Action(f"git {verb}", _git_words(verb, rest), "")]
+    said = " ".join(rest)
+    for option, value in zip(rest, [*rest[1:], ""], strict=True) if verb == "commit" else ():
+        is_short = option.startswith("-") and not option.startswith("--") and option.endswith("m")
+        if is_short or option == "--message" or option.startswith("--message="):
+            is_long = option.startswith("--message=")
+            subject = option.removeprefix("--message=") if is_long else value.strip()
+            said = subject.split("\n")[0]
+            break
+    return [Action(f"git {verb}", one_line(said, LINE_CHARS), "")]
 
 
-def _git_words(verb: str, rest: Sequence[str]) -> str:
-    if verb == "commit":
-        for option, value in zip(rest, [*rest[1:], ""], strict=True):
-            if (
-                option.startswith("-") and not option.startswith("--") and option.endswith("m")
-            ) or option == "--message":
-                return one_line(value.strip().split("\n")[0], LINE_CHARS)
-            if option.startswith("--message="):
-                return one_line(option.removeprefix("--message=").split("\n")[0], LINE_CHARS)
-    return one_line(" ".join(rest), LINE_CHARS)
-
-
-def _patches(command: SimpleCommand, _folder: str) -> list[FileChange | Action]:
-    if command.text:
-        return [*changes_of_patch(command.text)]
-    return [Action("patch", one_line(" ".join([*command.words[1:], *command.inputs]), LINE_CHARS), "")]
-
-
-def _acted(command: SimpleCommand) -> list[Action]:
-    acts, words = _ACTING[command.program], command.words[1:]
-    verb = next((word for word in words if word in acts), "")
-    if (acts and not verb) or "--dry-run" in words or "--help" in words:
+def _acted(command: SimpleCommand) -> list[FileChange | Action]:
+    program, words = command.program, command.words[1:]
+    acts = _ACTING.get(program)
+    verb = next((word for word in words if word in (acts or ())), "")
+    if acts is None or (acts and not verb) or "--dry-run" in words or "--help" in words:
         return []
-    name = f"{command.program} {verb}".strip()
-    rest = [word for word in words if word != verb]
-    return [Action(name, one_line(" ".join(rest), LINE_CHARS), "")]
+    rest = " ".join(word for word in words if word != verb)
+    return [Action(f"{program} {verb}".strip(), one_line(rest, LINE_CHARS), "")]
+
+
+def _value_of(words: Sequence[str], options: Container[str]) -> Iterator[str]:
+    """The words that follow one of these options."""
+    return (value for word, value in zip(words, [*words[1:], ""], strict=True) if word in options)
 
 
 def _sends(words: Sequence[str]) -> bool:
     """True for a request with a body or with a method other than GET and HEAD."""
-    for word, value in zip(words, [*words[1:], ""], strict=True):
-        if word in ("-X", "--request") and value.upper() not in ("GET", "HEAD"):
-            return True
-        if word.startswith(
-            ("-d", "--data", "-F", "--form", "-T", "--upload", "--post", "--json")
-        ) or word in ("POST", "PUT", "PATCH", "DELETE", "-XPOST", "-XPUT", "-XPATCH", "-XDELETE"):
-            return True
-    return False
+    methods = (method.upper() for method in _value_of(words, _METHOD))
+    return any(method not in ("GET", "HEAD") for method in methods) or any(
+        word.startswith(_BODY) or word.removeprefix("-X") in ("POST", "PUT", "PATCH", "DELETE")
+        for word in words
+    )
 
 
 def _saved_as(words: Sequence[str]) -> str:
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    return next(
-        (
-            value
-            for word, value in pairs
-            if word in ("-o", "--output", "-O")
-            and is_path(value)
-            and not value.startswith(("-", "http", "/dev/"))
-        ),
-        "",
-    )
+    named = (path for path in _value_of(words, ("-o", "--output", "-O")) if is_path(path))
+    return next((path for path in named if not path.startswith(("-", "http", "/dev/"))), "")
 
 
 def _requested(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
@@ -359,14 +313,11 @@ def _requested(command: SimpleCommand, folder: str) -> list[FileChange | Action]
     address = next((word for word in words[1:] if "://" in word), "")
     found: list[FileChange | Action] = []
     if _sends(words):
-        pairs = zip(words, [*words[1:], ""], strict=True)
-        method = next((value.upper() for word, value in pairs if word in ("-X", "--request")), "POST")
+        method = next(_value_of(words, _METHOD), "POST").upper()
         found.append(Action(f"{command.program} {method}", one_line(address, LINE_CHARS), ""))
-    saved = _saved_as(words)
-    if saved:
-        found.append(
-            FileChange(_at(folder, saved), "created", detail=one_line(f"from {address}", LINE_CHARS))
-        )
+    if saved := _saved_as(words):
+        detail = one_line(f"from {address}", LINE_CHARS)
+        found.append(FileChange(_at(folder, saved), "created", detail=detail))
     return found
 
 
@@ -376,7 +327,7 @@ def _scripted(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
     if len(words) > 2 and words[1].endswith("manage.py") and words[2] in ("migrate", "flush", "loaddata"):
         return [Action(f"manage.py {words[2]}", " ".join(words[3:]), "")]
     if len(words) > 3 and words[1] == "-m" and words[2] in _ACTING:
-        return [*_acted(SimpleCommand(words[2:]))]
+        return _acted(SimpleCommand(words[2:]))
     text = command.text or next((v for w, v in pairwise(words) if w in ("-c", "-e")), "")
     paths = [*_OPENED.findall(text)] if "open(" in text else []
     if ".write_" in text:
@@ -385,40 +336,10 @@ def _scripted(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
     return [FileChange(_at(folder, path), "edited", detail="by a script") for path in paths if is_path(path)]
 
 
-def _found(command: SimpleCommand, _folder: str) -> list[FileChange | Action]:
-    if "-delete" not in command.words:
-        return []
-    return [Action("find -delete", one_line(" ".join(command.words[1:]), LINE_CHARS), "")]
-
-
 def _at(folder: str, path: str) -> str:
     if not folder or path.startswith(("/", "~")) or folder in (".", "./"):
         return path
     return f"{folder.rstrip('/')}/{path.removeprefix('./')}"
-
-
-_CHANGERS: Mapping[str, Callable[[SimpleCommand, str], Sequence[FileChange | Action]]] = {
-    "rm": _removed,
-    "rmdir": _removed,
-    "unlink": _removed,
-    "mv": _moved,
-    "cp": _copied,
-    "ln": _copied,
-    "install": _copied,
-    "touch": _made,
-    "mkdir": _made,
-    "truncate": _made,
-    "tee": _teed,
-    "chmod": _permitted,
-    "chown": _permitted,
-    "sed": _substituted,
-    "perl": _substituted,
-    "git": _gitted,
-    "patch": _patches,
-    "curl": _requested,
-    "wget": _requested,
-    "find": _found,
-}
 
 
 def folder_after(command: SimpleCommand, folder: str) -> str:

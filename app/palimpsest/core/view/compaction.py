@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -171,15 +171,14 @@ class Compaction:
 
         Records of the first release give an address to every model.
         """
-        details = json.loads(self.details)
-        tool = details.get("reads_by", _ADDRESS)
-        names = {mask.chain: context_id(mask.chain) for mask in self.masks} | self._stored(details)
-        return {chain: reference_to(tool, name) for chain, name in names.items()}
+        tool = json.loads(self.details).get("reads_by", _ADDRESS)
+        return {chain: reference_to(tool, name) for chain, name in self.names().items()}
 
     def names(self) -> Mapping[bytes, str]:
         """The ids under which the masked messages are stored."""
+        stored = json.loads(self.details).get("stored", {})
         own = {mask.chain: context_id(mask.chain) for mask in self.masks}
-        return own | self._stored(json.loads(self.details))
+        return own | {bytes.fromhex(chain): str(name) for chain, name in stored.items()}
 
     def named(self, stored: Mapping[bytes, bytes]) -> Compaction:
         """The same compaction, with the ids of messages `stored` under other digests after a rebase."""
@@ -191,10 +190,6 @@ class Compaction:
         if not changed:
             return self
         return replace(self, details=json.dumps(json.loads(self.details) | {"stored": changed}).encode())
-
-    @staticmethod
-    def _stored(details: dict[str, Any]) -> dict[bytes, str]:
-        return {bytes.fromhex(chain): str(name) for chain, name in details.get("stored", {}).items()}
 
     def _saying(self, name: str, value: object) -> Compaction:
         details = {**json.loads(self.details), name: value}

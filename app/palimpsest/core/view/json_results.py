@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from json.decoder import JSONDecoder
-from typing import Any
+
+from palimpsest.core.text.message_text import ToolCall
 
 # Numbers stay text: a 5,000-digit integer must not raise, and their values are not used here.
 _DECODER = JSONDecoder(parse_int=str, parse_float=str, strict=False)
@@ -84,7 +85,7 @@ def cut(text: str, limit_chars: int, reference: str) -> str:
     """
     if len(text) <= limit_chars:
         return text
-    head, tail = ends(max(0, limit_chars - marker_room(text, reference)))
+    head, tail = ends(max(0, limit_chars - len(marker(len(text), len(text), reference))))
     left_out = len(text) - head - tail
     return text[:head] + marker(left_out, len(text), reference) + text[len(text) - tail :]
 
@@ -93,11 +94,6 @@ def ends(limit: int) -> tuple[int, int]:
     """How much of `limit` is head, and how much is tail."""
     head = int(limit * _HEAD_SHARE)
     return head, limit - head
-
-
-def marker_room(text: str, reference: str) -> int:
-    """Characters that a marker in this text takes at most."""
-    return len(marker(len(text), len(text), reference))
 
 
 def marker(left_out: int, whole: int, reference: str) -> str:
@@ -324,52 +320,19 @@ _PAGE = re.compile(
 )
 # pdftotext ends pages with form feeds.
 _FORM_FEED = "\f"
-# Page marks that make a document: a single one may occur in any text.
-_MARKS = 2
 
 
-def is_document(call: object, text: str) -> bool:
-    """True when a tool result with this text, answering this call, is an expanded docx, pdf or pptx.
-
-    `call` is an entry of `tool_calls`, or a legacy `function_call`; other values name nothing.
-    """
-    name, arguments = _named(call)
-    return _PATH.search(arguments) is not None or _reads_documents(name) or _is_marked(text)
-
-
-def _named(call: object) -> tuple[str, str]:
-    """The tool's name and its arguments as text; empty where the call has none."""
-    if not isinstance(call, Mapping):
-        return "", ""
-    inner: Mapping[str, Any] = call
-    for kind in ("function", "custom"):
-        if isinstance(call.get(kind), Mapping):
-            inner = call[kind]
-    arguments = inner.get("arguments", inner.get("input"))
-    return str(inner.get("name") or ""), str(arguments or "")
-
-
-def _reads_documents(name: str) -> bool:
-    words = {word.lower() for word in _WORDS.findall(name)}
-    return bool(words & _KINDS) or bool(words & _DOCUMENTS and words & _READING)
-
-
-def _is_marked(text: str) -> bool:
+def is_document(call: ToolCall, text: str) -> bool:
+    """True when a tool result with this text, answering this call, is an expanded docx, pdf or pptx."""
+    words = {word.lower() for word in _WORDS.findall(call.name)}
+    if _PATH.search(call.arguments) or words & _KINDS or (words & _DOCUMENTS and words & _READING):
+        return True
     opening = text[:_OPENING_CHARS]
     if opening.lstrip().startswith("%PDF-") or _MEDIA.search(opening):
         return True
     # Pages are long: the second may begin far after the opening.
-    return text.count(_FORM_FEED) >= _MARKS or _has_pages(text)
-
-
-def _has_pages(text: str) -> bool:
-    """True when a numbered page begins in the opening and others follow."""
     first = _PAGE.search(text, 0, _OPENING_CHARS)
-    if first is None:
-        return False
-    numbers = {int(first[1])}
-    for mark in _PAGE.finditer(text, first.end(), _LATER_CHARS):
-        numbers.add(int(mark[1]))
-        if len(numbers) >= _MARKS:
-            return True
-    return False
+    following = _PAGE.finditer(text, first.end(), _LATER_CHARS) if first else ()
+    is_paged = any(first and int(mark[1]) != int(first[1]) for mark in following)
+    # A single mark may occur in any text.
+    return is_paged or text.count(_FORM_FEED) > 1

@@ -7,9 +7,8 @@ byte.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from palimpsest.core.history.message import Message
@@ -19,7 +18,6 @@ from palimpsest.core.view.json_results import (
     encoded,
     ends,
     marker,
-    marker_room,
     members,
     string_at,
     structured,
@@ -51,21 +49,9 @@ def text_of(fields: Mapping[str, Any]) -> str:
     content = fields.get("content")
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
-        return ""
-    return "".join(part["text"] for part in content if _is_text_part(part))
-
-
-def masked(message: Message, limit_chars: int, reference: str) -> Masked | None:
-    """The message with its text shortened to `limit_chars`; every other byte as it was.
-
-    None where the text is no longer than that. Non-text parts stay. Text parts that are left out entirely are
-    dropped, as some upstreams refuse an empty text part. `reference` says how the rest is read; "": it is
-    not. Built once for the same message and limit.
-    """
-    return _BUILT.get(
-        (message.digest, limit_chars, reference), partial(_masked, message, limit_chars, reference)
-    )
+    parts = content if isinstance(content, list) else ()
+    texts = (part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text")
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def shown(text: str, limit_chars: int, reference: str) -> str:
@@ -119,53 +105,38 @@ def _shown_value(message: Message, value: bytes, limit_chars: int, reference: st
     joined = "".join(part[2] for part in texts if part)
     if len(joined) <= limit_chars:
         return None
-    if sum(1 for part in texts if part and part[2]) == 1:
-        return _one_part(text, spans, texts, shown(joined, limit_chars, reference))
-    kept_chars = max(0, limit_chars - marker_room(joined, reference))
-    return _shown_parts(text, spans, texts, kept_chars, reference)
-
-
-def _one_part(
-    text: str, spans: list[tuple[int, int]], texts: list[tuple[int, int, str] | None], short: str
-) -> str:
-    """The list of parts, its only text shown as `short`."""
+    filled = [place for place, part in enumerate(texts) if part and part[2]]
+    if len(filled) == 1:
+        shorter = {filled[0]: shown(joined, limit_chars, reference)}
+    else:
+        shorter = _head_and_tail(texts, len(joined), limit_chars, reference)
     pieces = []
-    for (at, end), part in zip(spans, texts, strict=True):
-        if part and part[2]:
-            pieces.append(text[at : part[0]] + encoded(short) + text[part[1] : end])
-        else:
+    for place, ((at, end), part) in enumerate(zip(spans, texts, strict=True)):
+        if part is None or place not in shorter:
             pieces.append(text[at:end])
+        elif shorter[place]:
+            pieces.append(text[at : part[0]] + encoded(shorter[place]) + text[part[1] : end])
     return "[" + ",".join(pieces) + "]"
 
 
-def _shown_parts(
-    text: str,
-    spans: list[tuple[int, int]],
-    texts: list[tuple[int, int, str] | None],
-    kept_chars: int,
-    reference: str,
-) -> str:
-    """The list of parts with head and tail, `kept_chars` together, of all texts as if they were one."""
-    total = sum(len(part[2]) for part in texts if part)
-    head, tail = ends(kept_chars)
-    pieces, offset, is_marked = [], 0, False
-    for (at, end), part in zip(spans, texts, strict=True):
-        if part is None:
-            pieces.append(text[at:end])
-            continue
-        start, stop, value = part
+def _head_and_tail(
+    texts: list[tuple[int, int, str] | None], total: int, limit_chars: int, reference: str
+) -> dict[int, str]:
+    """What is left, by place, of the texts that are cut when all are shown as if they were one."""
+    whole = marker(total, total, reference)
+    head, tail = ends(max(0, limit_chars - len(whole)))
+    shorter: dict[int, str] = {}
+    offset = 0
+    for place, part in enumerate(texts):
+        value = part[2] if part else ""
         first = value[: max(0, head - offset)]
         last = value[max(0, min(len(value), total - tail - offset)) :]
         offset += len(value)
-        if len(first) == len(value) or len(last) == len(value):
-            pieces.append(text[at:end])
-            continue
-        left_out = "" if is_marked else marker(total - head - tail, total, reference)
-        # The marker stands where the head ends: in the first part that is not complete.
-        is_marked = True
-        if value := first + left_out + last:
-            pieces.append(text[at:start] + encoded(value) + text[stop:end])
-    return "[" + ",".join(pieces) + "]"
+        if len(value) not in (len(first), len(last)):
+            # The marker stands where the head ends: in the first part that is not complete.
+            left_out = "" if shorter else marker(total - head - tail, total, reference)
+            shorter[place] = first + left_out + last
+    return shorter
 
 
 def _part_text(text: str, at: int) -> tuple[int, int, str] | None:
@@ -188,44 +159,43 @@ def _part_text(text: str, at: int) -> tuple[int, int, str] | None:
     return max(printed, key=lambda place: len(place[2])) if printed and kind is None else None
 
 
-def _is_text_part(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-
-
 class _Built:
     """A cache of built results, emptied when it grows too large. Used from several threads."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, int, str], Masked | None] = {}
-        self._bytes = 0
+        self.forget()
 
-    def get(self, key: tuple[bytes, int, str], build: Callable[[], Masked | None]) -> Masked | None:
-        """The cached result for the key, else what `build` returns, cached from then on."""
-        known = self._known.get(key, _UNKNOWN)
-        if not isinstance(known, _Unknown):
-            return known
-        made = build()
-        if len(self._known) >= _KEPT or self._bytes + _size(made) > _KEPT_BYTES:
+    def masked(self, message: Message, limit_chars: int, reference: str) -> Masked | None:
+        """See `masked`."""
+        key = (message.digest, limit_chars, reference)
+        if (known := self._known.get(key)) is not None:
+            return known[0]
+        made = _masked(message, limit_chars, reference)
+        size = len(made.raw) + len(made.text) if made else 0
+        if len(self._known) >= _KEPT or self._bytes + size > _KEPT_BYTES:
             self.forget()
-        self._known[key] = made
-        self._bytes += _size(made)
+        # In a tuple: None is the entry of a message that is shown whole.
+        self._known[key] = (made,)
+        self._bytes += size
         return made
 
     def forget(self) -> None:
         """Forgets all results."""
-        self._known, self._bytes = {}, 0
+        self._known: dict[tuple[bytes, int, str], tuple[Masked | None]] = {}
+        self._bytes = 0
 
 
-class _Unknown:
-    """Marks a missing entry: None is the entry of a message that is shown whole."""
-
-
-def _size(made: Masked | None) -> int:
-    return len(made.raw) + len(made.text) if made else 0
-
-
-_UNKNOWN = _Unknown()
 _BUILT = _Built()
+
+
+def masked(message: Message, limit_chars: int, reference: str) -> Masked | None:
+    """The message with its text shortened to `limit_chars`; every other byte as it was.
+
+    None where the text is no longer than that. Non-text parts stay. Text parts that are left out entirely are
+    dropped, as some upstreams refuse an empty text part. `reference` says how the rest is read; "": it is
+    not. Built once for the same message and limit.
+    """
+    return _BUILT.masked(message, limit_chars, reference)
 
 
 def forget_masked() -> None:

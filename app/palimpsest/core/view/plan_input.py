@@ -232,12 +232,9 @@ class PlanInput:
         """True when the result is a document, by its call or its text."""
         messages = self.conversation.messages
         group = self.groups[group_index(self.groups, index)]
-        for message in messages[group.start : index]:
-            calls = message.fields.get("tool_calls")
-            for call in calls if isinstance(calls, list) else ():
-                if isinstance(call, dict) and call.get("id") == messages[index].answers:
-                    return is_document(call, text_of(messages[index].fields))
-        return False
+        made = (call for message in messages[group.start : index] for call in calls_of(message))
+        call = next((call for call in made if call.id == messages[index].answers), None)
+        return call is not None and is_document(call, text_of(messages[index].fields))
 
 
 def plan_input_of(

@@ -83,12 +83,6 @@ def compaction_of(
     )
 
 
-def keeps_request(fold: Fold, conversation: Conversation) -> bool:
-    """True when the fold keeps the newest user message and folds the work done for it."""
-    newest = newest_user(conversation)
-    return newest is not None and newest in fold.kept
-
-
 def folded_indexes(fold: Fold, conversation: Conversation, current: Compaction | None) -> tuple[int, ...]:
     """The messages that the new summary must cover, ascending; the current summary covers the others.
 
@@ -167,55 +161,65 @@ def _folded(
     written: RecordInput,
     budget: Budget,
 ) -> Compaction:
-    chains = conversation.chains
-    is_fold = isinstance(decision, Fold)
+    parents = (current.id,) if current else ()
     if isinstance(decision, Fold):
-        written = replace(written, request_last=keeps_request(decision, conversation))
-        watermark, kept = chains[decision.cut - 1], tuple(chains[index] for index in decision.kept)
-        count = decision.cut - len(decision.kept)
-    else:
-        watermark = current.watermark if current else b""
-        kept = current.kept if current else ()
-        count = current.messages_folded if current else 0
-        written = replace(written, request_last=current is not None and current.request_last)
+        newest = newest_user(conversation)
+        # It is kept, and the work done for it is folded.
+        written = replace(written, request_last=newest is not None and newest in decision.kept)
+    elif current is not None:
+        return replace(
+            current,
+            id=written.id,
+            kind="tool_truncation_only",
+            masks=decision.masks,
+            policy=written.policy,
+            trigger=decision.trigger,
+            author=written.author,
+            model=written.model,
+            parents=parents,
+            reason=decision.reason,
+            details=_details(replace(written, request_last=current.request_last), budget),
+        )
+    cut, kept = (decision.cut, decision.kept) if isinstance(decision, Fold) else (0, ())
     return Compaction(
         id=written.id,
-        kind="message_removal" if is_fold else "tool_truncation_only",
-        watermark=watermark,
-        kept=kept,
+        kind="message_removal" if cut else "tool_truncation_only",
+        watermark=conversation.chains[cut - 1] if cut else b"",
+        kept=tuple(conversation.chains[index] for index in kept),
         masks=decision.masks,
-        summary=written.summary if is_fold or current is None else current.summary,
+        summary=written.summary,
         policy=written.policy,
         trigger=decision.trigger,
         author=written.author,
         model=written.model,
         tokens_before=0,
         tokens_after=0,
-        messages_folded=count,
-        parents=(current.id,) if current else (),
+        messages_folded=cut - len(kept),
+        parents=parents,
         reason=decision.reason,
-        state=written.state if is_fold or current is None else current.state,
+        state=written.state,
         details=_details(written, budget),
-        memory=written.memory if is_fold or current is None else current.memory,
+        memory=written.memory,
     )
 
 
+# What a record says of itself beside its fields, in this order, where it has a value.
+_DETAILS = (
+    *(
+        "notes",
+        "alternates",
+        "tells_as_user",
+        "offers_tools",
+        "leaves_memory_out",
+        "passes",
+        "run_id",
+        "spent",
+    ),
+    *("rebuilt", "chained", "guard_tokens", "request_last", "as_system"),
+)
+
+
 def _details(written: RecordInput, budget: Budget) -> bytes:
-    details = {
-        "notes": written.notes,
-        "alternates": written.alternates,
-        "tells_as_user": written.tells_as_user,
-        "offers_tools": written.offers_tools,
-        "leaves_memory_out": written.leaves_memory_out,
-        "passes": written.passes,
-        "run_id": written.run_id,
-        "spent": written.spent,
-        "rebuilt": written.rebuilt,
-        "chained": written.chained,
-        "guard_tokens": written.guard_tokens,
-        "request_last": written.request_last,
-        "as_system": written.as_system,
-    }
-    stored = {name: value for name, value in details.items() if value}
+    stored = {name: value for name in _DETAILS if (value := getattr(written, name))}
     # Written even if empty: only records of the first release lack it.
     return json.dumps(stored | {"reads_by": budget.reads_by}).encode()

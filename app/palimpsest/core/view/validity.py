@@ -5,9 +5,11 @@ Checked before a view is sent: it may have no fault that the client's own list d
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import JSONDecoder
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias, get_args
 
 from palimpsest.core.history.message import INSTRUCTION_ROLES, RESULT_ROLES, Message
@@ -48,14 +50,7 @@ def groups_of(messages: Sequence[Message]) -> tuple[Group, ...]:
 
 def group_index(groups: Sequence[Group], index: int) -> int:
     """The index in `groups` of the group that holds message `index`."""
-    low, high = 0, len(groups) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if groups[middle].start <= index:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_right(groups, index, key=attrgetter("start")) - 1
 
 
 def is_cut(groups: Sequence[Group], cut: int) -> bool:
@@ -65,12 +60,9 @@ def is_cut(groups: Sequence[Group], cut: int) -> bool:
 
 def _called_at(open_calls: list[tuple[int, list[str]]], answers: str | None, fallback: int) -> int:
     """Where the group of a result starts; its call is removed from the open ones."""
-    for place in range(len(open_calls) - 1, -1, -1):
-        start, ids = open_calls[place]
+    for start, ids in reversed(open_calls):
         if answers in ids:
             ids.remove(answers)
-            if not ids:
-                del open_calls[place]
             return min(start, fallback)
     return fallback
 
@@ -103,15 +95,13 @@ def faults_of(messages: Sequence[bytes]) -> tuple[Fault, ...]:
     """
     if not messages:
         return ("empty",)
-    found: set[Fault] = set()
     parsed = [_object(raw) for raw in messages]
     objects = [fields for fields in parsed if fields is not None]
+    found = _faults_of_order(objects) | _faults_of_calls(objects)
     if len(objects) < len(parsed):
         found.add("not_an_object")
     for fields in objects:
-        found.update(_faults_alone(fields))
-    found.update(_faults_of_order(objects))
-    found.update(_faults_of_calls(objects))
+        found |= _faults_alone(fields)
     return tuple(fault for fault in FAULTS if fault in found)
 
 
@@ -147,12 +137,10 @@ def _faults_alone(fields: Mapping[str, Any]) -> set[Fault]:
 
 def _faults_of_order(objects: Sequence[Mapping[str, Any]]) -> set[Fault]:
     found: set[Fault] = set()
-    others = [fields for fields in objects if fields.get("role") not in INSTRUCTION_ROLES]
-    places = (i for i, fields in enumerate(objects) if fields.get("role") not in INSTRUCTION_ROLES)
-    leading = next(places, len(objects))
-    if len(objects) - leading > len(others):
+    others = [i for i, fields in enumerate(objects) if fields.get("role") not in INSTRUCTION_ROLES]
+    if others and len(objects) - others[0] > len(others):
         found.add("instruction_not_first")
-    if others and others[0].get("role") != "user":
+    if others and objects[others[0]].get("role") != "user":
         found.add("not_started_by_user")
     return found
 
@@ -161,8 +149,9 @@ def _faults_of_calls(objects: Sequence[Mapping[str, Any]]) -> set[Fault]:
     found: set[Fault] = set()
     open_calls: list[object] = []
     for fields in objects:
-        if fields.get("role") in RESULT_ROLES:
-            answered = _answered(fields)
+        role = fields.get("role")
+        if role in RESULT_ROLES:
+            answered = fields.get("tool_call_id") if role == "tool" else ("function", fields.get("name"))
             if answered in open_calls:
                 open_calls.remove(answered)
             else:
@@ -170,24 +159,14 @@ def _faults_of_calls(objects: Sequence[Mapping[str, Any]]) -> set[Fault]:
             continue
         if open_calls:
             found.add("unanswered_call")
-        open_calls = _calls(fields) if fields.get("role") == "assistant" else []
+        open_calls = _calls(fields) if role == "assistant" else []
     if open_calls:
         found.add("unanswered_call_at_end")
     return found
 
 
-def _answered(fields: Mapping[str, Any]) -> object:
-    if fields.get("role") == "tool":
-        return fields.get("tool_call_id")
-    return ("function", fields.get("name"))
-
-
 def _calls(fields: Mapping[str, Any]) -> list[object]:
-    calls = fields.get("tool_calls")
-    ids: list[object] = (
-        [call.get("id") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-    )
-    legacy = fields.get("function_call")
-    if isinstance(legacy, dict):
-        ids.append(("function", legacy.get("name")))
-    return ids
+    calls, legacy = fields.get("tool_calls"), fields.get("function_call")
+    made = calls if isinstance(calls, list) else ()
+    ids: list[object] = [call.get("id") for call in made if isinstance(call, dict)]
+    return [*ids, ("function", legacy.get("name"))] if isinstance(legacy, dict) else ids

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from palimpsest.core.budget.budget import Budget
 from palimpsest.core.history.message import Conversation, Message
-from palimpsest.core.view.clients import Opening, opening_of
+from palimpsest.core.view.clients import opening_of
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import FRAME_TOKENS, answered, with_user_instructions
 from palimpsest.core.view.json_results import encoded
@@ -21,6 +21,8 @@ from palimpsest.core.view.validity import Group, groups_of, is_cut
 CountText = Callable[[str], int]
 # Masked messages by chain digest: the characters shown, and the reference to the rest.
 Masks = Mapping[bytes, tuple[int, str]]
+# Parts whose tool results may be shortened.
+_MASKED = ("tail", "pin")
 
 
 def applicable(compactions: Sequence[Compaction], conversation: Conversation) -> Compaction | None:
@@ -30,16 +32,16 @@ def applicable(compactions: Sequence[Compaction], conversation: Conversation) ->
     newest. One made meanwhile on a sibling path never displaces this path's own, so that returning to a path
     restores its view.
     """
-    best, rank = None, (-1, False)
     groups = groups_of(conversation.messages) if compactions else ()
-    for compaction in compactions:
-        if not applies(compaction, conversation, groups):
-            continue
-        cut = cut_in(compaction, conversation)
-        own = all(conversation.position(mask.chain) is not None for mask in compaction.masks)
-        if (cut, own) >= rank:
-            best, rank = compaction, (cut, own)
-    return best
+    standing = [each for each in compactions if applies(each, conversation, groups)]
+    return max(
+        reversed(standing),
+        key=lambda made: (
+            cut_in(made, conversation),
+            all(conversation.position(mask.chain) is not None for mask in made.masks),
+        ),
+        default=None,
+    )
 
 
 def applies(
@@ -117,53 +119,70 @@ def view_of(conversation: Conversation, compaction: Compaction | None, count_tex
 
 def rendered(conversation: Conversation, compaction: Compaction | None, count_text: CountText) -> View:
     """As `view_of`, for a compaction that is known to apply here."""
+    messages, chains = conversation.messages, conversation.chains
+    masks: Masks = {}
+    if compaction is not None and compaction.masks:
+        references = compaction.references()
+        masks = {mask.chain: (mask.limit_chars, references[mask.chain]) for mask in compaction.masks}
+
+    def part(index: int, kind: PartKind, reason: str) -> ViewPart:
+        message = messages[index]
+        mask = masks.get(chains[index]) if kind in _MASKED else None
+        if mask is None or (short := masked(message, *mask)) is None:
+            return ViewPart(kind, index, message.raw, message.tokens, False, reason)
+        reason = f"a tool result of {len(text_of(message.fields)):,} characters, shown shortened"
+        return ViewPart(kind, index, short.raw, masked_tokens(message, short.text, count_text), True, reason)
+
     preamble = [
         ViewPart("preamble", None, message.raw, message.tokens, False, "this request's instructions")
         for message in conversation.preamble
     ]
     if compaction is None:
-        everything = range(len(conversation.messages))
-        tail = [_verbatim(conversation, index, "tail", "not compacted") for index in everything]
+        tail = [part(index, "tail", "not compacted") for index in range(len(messages))]
         return View((*preamble, *tail), None)
-    cut = cut_in(compaction, conversation)
-    references = compaction.references() if compaction.masks else {}
-    masks = {mask.chain: (mask.limit_chars, references[mask.chain]) for mask in compaction.masks}
     opening = opening_of(conversation)
-    kept = [
-        _kept(conversation, index, masks, count_text, opening) for index in kept_in(compaction, conversation)
-    ]
+    instructions: list[ViewPart] = []
     # Set-up that a harness sends in the user role comes after the instructions proper.
-    setup = [part for part in kept if part.index in opening.setup]
-    instructions = [part for part in kept if part.kind == "instruction" and part.index not in opening.setup]
-    task = [part for part in kept if part.kind == "task"]
-    others = [part for part in kept if part.kind == "pin"]
+    setup: list[ViewPart] = []
+    task: list[ViewPart] = []
+    others: list[ViewPart] = []
+    for index in kept_in(compaction, conversation):
+        if index in opening.setup:
+            setup.append(part(index, "instruction", "set up by the client before the first request"))
+        elif messages[index].is_instruction:
+            instructions.append(part(index, "instruction", "an instruction is never folded"))
+        elif index == opening.task:
+            first = "first request behind what the client set up" if opening.setup else "first user message"
+            task.append(part(index, "task", f"the {first}: the original task"))
+        else:
+            others.append(part(index, "pin", "kept when the rest was folded"))
     tail = [
-        _part(conversation, index, "tail", masks, count_text)
-        for index in range(cut, len(conversation.messages))
+        part(index, "tail", "newest messages")
+        for index in range(cut_in(compaction, conversation), len(messages))
     ]
-    follows = next(iter((*setup, *task, *others, *tail)), None)
-    as_system = compaction.as_system and follows is not None and _is_user(conversation, follows)
+    before = [*setup, *task, *others]
+
+    def is_user(part: ViewPart) -> bool:
+        return part.index is None or messages[part.index].role == "user"
+
+    follows = next(iter((*before, *tail)), None)
+    as_system = compaction.as_system and follows is not None and is_user(follows)
     block = _block(compaction, count_text, as_system) if compaction.summary else []
-    asked = _request(conversation, kept) if block and compaction.request_last else None
-    before = [part for part in (*setup, *task, *others) if part is not asked]
-    middle = [*before, *block]
-    if as_system or (block and not _is_user(conversation, middle[0])):
-        middle = [*block, *before]
-    middle += [asked] if asked else []
+    # The newest kept user message; one in the tail is not considered.
+    asked = [each for each in before if is_user(each)] if block and compaction.request_last else []
+    last = sorted(asked, key=lambda each: each.index or 0)[-1:]
+    before = [each for each in before if each not in last]
+    is_first = as_system or (block and not is_user([*before, *block][0]))
+    middle = [*block, *before, *last] if is_first else [*before, *block, *last]
     parts = (*preamble, *instructions, *middle, *tail)
     if compaction.tells_as_user:
         parts = with_user_instructions(parts, conversation, count_text)
     return View(answered(parts, count_text) if compaction.alternates else parts, compaction)
 
 
-def message_tokens(view: View) -> int:
-    """Tokens of the view's parts without the preamble, which the budget's fixed part includes."""
-    return sum(part.tokens for part in view.parts if part.kind != "preamble")
-
-
 def prompt_tokens(view: View, budget: Budget) -> int:
-    """Tokens of the whole prompt, tools and framing included, in our own count."""
-    return budget.fixed_tokens + message_tokens(view)
+    """Tokens of the whole prompt in our count: the fixed part, preamble included, and all other messages."""
+    return budget.fixed_tokens + sum(part.tokens for part in view.parts if part.kind != "preamble")
 
 
 def fits(view: View, budget: Budget) -> bool:
@@ -187,70 +206,16 @@ def summary_message(text: str, role: str = "user") -> bytes:
     return f'{{"role":"{role}","content":{encoded(text)}}}'.encode()
 
 
-def _request(conversation: Conversation, kept: Sequence[ViewPart]) -> ViewPart | None:
-    """The newest kept user message; one in the tail is not considered."""
-    asked = [part for part in kept if conversation.messages[part.index or 0].role == "user"]
-    return max(asked, key=lambda part: part.index or 0, default=None)
-
-
-def _is_user(conversation: Conversation, part: ViewPart) -> bool:
-    return part.index is None or conversation.messages[part.index].role == "user"
-
-
 def _block(compaction: Compaction, count_text: CountText, as_system: bool) -> list[ViewPart]:
     """The blocks of ours: the summary, and the memory block after it (B16)."""
-    reason = f"stands for {compaction.messages_folded} folded messages"
-    role = "system" if as_system else "user"
-    parts = [_written("summary", compaction.summary, reason, count_text, role)]
-    if compaction.memory:
-        reason = "the session's memory, as it was when the rest was folded"
-        parts.append(_written("memory", compaction.memory, reason, count_text))
-    return parts
-
-
-def _written(kind: PartKind, text: str, reason: str, count_text: CountText, role: str = "user") -> ViewPart:
-    tokens = block_tokens(text, count_text)
-    return ViewPart(kind, None, summary_message(text, role), tokens, False, reason)
-
-
-def _kept(
-    conversation: Conversation,
-    index: int,
-    masks: Masks,
-    count_text: CountText,
-    opening: Opening,
-) -> ViewPart:
-    message = conversation.messages[index]
-    if message.is_instruction:
-        return _verbatim(conversation, index, "instruction", "an instruction is never folded")
-    if index in opening.setup:
-        return _verbatim(conversation, index, "instruction", "set up by the client before the first request")
-    if index == opening.task:
-        reason = "the first user message: the original task"
-        if opening.setup:
-            reason = "the first request behind what the client set up: the original task"
-        return _verbatim(conversation, index, "task", reason)
-    return _part(conversation, index, "pin", masks, count_text)
-
-
-_REASONS: dict[PartKind, str] = {"tail": "newest messages", "pin": "kept when the rest was folded"}
-
-
-def _part(
-    conversation: Conversation, index: int, kind: PartKind, masks: Masks, count_text: CountText
-) -> ViewPart:
-    mask = masks.get(conversation.chains[index])
-    if mask is None:
-        return _verbatim(conversation, index, kind, _REASONS[kind])
-    message = conversation.messages[index]
-    short = masked(message, *mask)
-    if short is None:
-        return _verbatim(conversation, index, kind, _REASONS[kind])
-    whole = len(text_of(message.fields))
-    reason = f"a tool result of {whole:,} characters, shown shortened"
-    return ViewPart(kind, index, short.raw, masked_tokens(message, short.text, count_text), True, reason)
-
-
-def _verbatim(conversation: Conversation, index: int, kind: PartKind, reason: str) -> ViewPart:
-    message = conversation.messages[index]
-    return ViewPart(kind, index, message.raw, message.tokens, False, reason)
+    folded = f"stands for {compaction.messages_folded} folded messages"
+    remembered = "the session's memory, as it was when the rest was folded"
+    blocks: tuple[tuple[PartKind, str, str, str], ...] = (
+        ("summary", compaction.summary, folded, "system" if as_system else "user"),
+        ("memory", compaction.memory, remembered, "user"),
+    )
+    return [
+        ViewPart(kind, None, summary_message(text, role), block_tokens(text, count_text), False, reason)
+        for kind, text, reason, role in blocks
+        if text
+    ]
