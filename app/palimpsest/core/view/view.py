@@ -129,17 +129,15 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
         message = messages[index]
         mask = masks.get(chains[index]) if kind in _MASKED else None
         if mask is None or (short := masked(message, *mask)) is None:
-            return ViewPart(kind, index, message.raw, message.tokens, False, reason)
+            return _whole(kind, index, message, reason)
         reason = f"a tool result of {len(text_of(message.fields)):,} characters, shown shortened"
         return ViewPart(kind, index, short.raw, masked_tokens(message, short.text, count_text), True, reason)
 
-    preamble = [
-        ViewPart("preamble", None, message.raw, message.tokens, False, "this request's instructions")
-        for message in conversation.preamble
-    ]
+    stated = "this request's instructions"
+    preamble = [_whole("preamble", None, message, stated) for message in conversation.preamble]
     if compaction is None:
-        tail = [part(index, "tail", "not compacted") for index in range(len(messages))]
-        return View((*preamble, *tail), None)
+        every = enumerate(messages)
+        return View((*preamble, *[_whole("tail", i, each, "not compacted") for i, each in every]), None)
     opening = opening_of(conversation)
     instructions: list[ViewPart] = []
     # Set-up that a harness sends in the user role comes after the instructions proper.
@@ -204,6 +202,10 @@ def masked_tokens(message: Message, shown: str, count_text: CountText) -> int:
 def summary_message(text: str, role: str = "user") -> bytes:
     """A block of ours as a message: in the user role, so that tool output in it gains no authority."""
     return f'{{"role":"{role}","content":{encoded(text)}}}'.encode()
+
+
+def _whole(kind: PartKind, index: int | None, message: Message, reason: str) -> ViewPart:
+    return ViewPart(kind, index, message.raw, message.tokens, False, reason)
 
 
 def _block(compaction: Compaction, count_text: CountText, as_system: bool) -> list[ViewPart]:
