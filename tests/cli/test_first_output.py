@@ -24,7 +24,7 @@ HEAVY = frozenset(
 _OF_A_SERVER = frozenset(
     {
         *("rich", "httpx", "aiohttp", "fastapi", "starlette", "uvicorn", "tiktoken", "structlog", "alembic"),
-        *("palimpsest.storage.store", "palimpsest.main.front"),
+        *("palimpsest.storage.store", "palimpsest.main.wiring"),
     }
 )
 _HELPS = f"""

@@ -34,7 +34,7 @@ def start_problems(settings: Settings) -> Iterator[str]:
         )
     checks: list[Callable[[], object]] = []
     if settings.summarizer.prompt_file is not None:
-        from palimpsest.main.front import instructions_of
+        from palimpsest.main.wiring import instructions_of
 
         checks.append(partial(instructions_of, settings.summarizer))
     if settings.upstream.ca_bundle is not None:
@@ -44,7 +44,7 @@ def start_problems(settings: Settings) -> Iterator[str]:
     if not is_sqlite:
         checks.append(postgres_driver)
     if settings.telemetry.otlp_url is not None:
-        from palimpsest.main.parts import tracer_class
+        from palimpsest.main.wiring import tracer_class
 
         checks.append(tracer_class)
     for check in checks:

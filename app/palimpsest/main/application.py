@@ -10,8 +10,7 @@ from starlette.routing import Router
 
 from palimpsest.api.body import LoggedRequests
 from palimpsest.errors import PalimpsestError
-from palimpsest.main.front import front_of
-from palimpsest.main.parts import base_url_checked, keep, metrics_of, opened_parts, tracer_class
+from palimpsest.main.wiring import Parts, base_url_checked, tracer_class
 from palimpsest.proxy.incoming import ASGIMessage, Receive, Scope, Send
 from palimpsest.proxy.reports import Observer, RequestLog
 from palimpsest.proxy.telemetry.siblings import Siblings
@@ -76,7 +75,8 @@ class Application:
     async def _opened(self, stack: AsyncExitStack) -> LoggedRequests:
         """Everything, wired; `stack` closes it in reverse order."""
         settings = self._settings
-        parts = await opened_parts(settings, self._tokenizer, stack, self._stopping)
+        parts = Parts(settings, self._tokenizer, self._stopping)
+        await parts.open(stack)
         self.requests = parts.log
         how, observers = settings.telemetry, list[Observer]()
         if how.otlp_url is not None:
@@ -84,13 +84,9 @@ class Application:
             tracer = (await asyncio.to_thread(tracer_class))(how.otlp_url, content=how.trace_content)
             stack.push_async_callback(tracer.close)
             observers.append(tracer.ended)
-        front, retention = front_of(parts, metrics_of(parts, self.siblings, stack))
-        keep(
-            settings,
-            stack,
-            parts.newcomers.keep_sweeping(),
-            retention.keep_running(),
-            base_url_checked(settings),
+        front, retention = parts.front(parts.metrics(self.siblings, stack))
+        parts.keep(
+            stack, parts.newcomers.keep_sweeping(), retention.keep_running(), base_url_checked(settings)
         )
         if self.warms:
             # Requests are answered meanwhile.

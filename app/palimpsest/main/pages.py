@@ -7,35 +7,19 @@ import time
 from fastapi import FastAPI
 
 from palimpsest.api.pages import Pages, pages_of
-from palimpsest.api.status import IndexRemoval
 from palimpsest.api.transfer import SessionTransfer
-from palimpsest.main.parts import Parts, new_id
+from palimpsest.main.wiring import Parts, new_id
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.compacting.context_loader import ContextLoader
-from palimpsest.proxy.compacting.summary_writer import SummaryWriter
-from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import RuntimeReader
-from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import Imports
 from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.overview import Overviews
-from palimpsest.proxy.recall.searching import Searcher
-from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.session_lists import SessionLists
 
 
-def own_pages(
-    parts: Parts,
-    contexts: ContextLoader,
-    viewing: ViewPlanner,
-    journal: SessionJournal,
-    writer: SummaryWriter,
-    searching: Searcher,
-    tools: RecallTools,
-    unindexes: IndexRemoval,
-) -> FastAPI:
+def own_pages(parts: Parts) -> FastAPI:
     """Everything that is not below `/v1/`, except health checks."""
     store, prices, limits = parts.store, parts.prices, parts.settings.limits
     archive = Archive(store, parts.reader)
@@ -60,16 +44,16 @@ def own_pages(
             access=parts.access,
             operator=parts.operator,
             settings=parts.settings,
-            contexts=contexts,
-            viewing=viewing,
+            contexts=parts.contexts,
+            viewing=parts.viewing,
             states=states,
-            completes=journal,
-            summarizer=writer,
+            completes=parts.journal,
+            summarizer=parts.writer,
             moving=SessionTransfer(states, imports, limits.body_bytes, limits.body_idle_seconds),
             erases=parts.erasure,
-            searching=searching,
-            recall=tools,
-            unindexes=unindexes,
+            searching=parts.searching,
+            recall=parts.tools,
+            unindexes=parts.indexing.drop,
             windows=parts.windows,
             exchanges=exchanges,
             compactions=CompactionViews(store, archive, exchanges, prices),

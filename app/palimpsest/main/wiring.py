@@ -1,0 +1,526 @@
+"""Wires everything that answers requests, from the store up to the front door.
+
+Our own endpoints are wired in `pages`, at the first request for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import clear_cache as forget_addresses  # type: ignore[attr-defined]  # not in the stubs
+
+import structlog
+import uuid_utils
+
+from palimpsest.api.chat import ChatEndpoint, PassthroughEndpoint
+from palimpsest.api.front import Admission, ConcurrencyLimit, Front, LazyPages
+from palimpsest.api.health import HealthPages
+from palimpsest.api.metrics import MetricsPage
+from palimpsest.core.notes.reader import forget_conversations
+from palimpsest.core.summary.prompt import Instructions
+from palimpsest.core.urls import without_query
+from palimpsest.core.view.masking import forget_masked
+from palimpsest.core.wire.request import RequestLimits
+from palimpsest.core.wire.web_origins import WebOrigins
+from palimpsest.errors import SettingsError, StoreError
+from palimpsest.main.upstreams import (
+    credential_names,
+    key_of,
+    opened_destinations,
+    opened_summarizers,
+    opened_worker,
+    upstream_options,
+)
+from palimpsest.proxy.access import Access, UnprovenNamespaces
+from palimpsest.proxy.admin_key import AdminKey
+from palimpsest.proxy.answering.delivery import Delivery
+from palimpsest.proxy.answering.outcomes import Answered, Outcomes
+from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
+from palimpsest.proxy.answering.own_compactions import OwnCompactions
+from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
+from palimpsest.proxy.answering.relay import RelayMeans
+from palimpsest.proxy.background import Background
+from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker, LoopBreaker, SummaryGuard
+from palimpsest.proxy.compacting.compactor import Adoption, Compactor
+from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
+from palimpsest.proxy.compacting.costs import ModelPrices
+from palimpsest.proxy.compacting.leases import Leases
+from palimpsest.proxy.compacting.questions import Prompts
+from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
+from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
+from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.compacting.windows import Windows, WindowSources
+from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
+from palimpsest.proxy.exchange import Exchange
+from palimpsest.proxy.incoming import ASGIApp
+from palimpsest.proxy.jobs import Again, Jobs
+from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.journal.session_journal import SessionJournal
+from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
+from palimpsest.proxy.lookups.executing import MixedTurns, ToolExecutor
+from palimpsest.proxy.lookups.hidden_rounds import Replays
+from palimpsest.proxy.lookups.rounds import RecallRounds
+from palimpsest.proxy.memory_blocks import MemoryBlocks
+from palimpsest.proxy.operator import OperatorAccess
+from palimpsest.proxy.pepper import load_pepper, wrong_pepper
+from palimpsest.proxy.quotas import Quotas
+from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
+from palimpsest.proxy.recall.searching import Searcher
+from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.reports import RequestLog
+from palimpsest.proxy.retention import Retention
+from palimpsest.proxy.sessions.delta import References, Transcripts
+from palimpsest.proxy.sessions.in_flight import InFlight
+from palimpsest.proxy.sessions.reader import MessageReader
+from palimpsest.proxy.sessions.recorder import Recorder
+from palimpsest.proxy.sessions.recovery import Presence, recover
+from palimpsest.proxy.sessions.resolver import Resolver
+from palimpsest.proxy.sessions.side_requests import SideRequests
+from palimpsest.proxy.sessions.tombstones import Tombstones
+from palimpsest.proxy.store_watch import StoreWatch
+from palimpsest.proxy.telemetry.counts import Counts
+from palimpsest.proxy.telemetry.metrics import Metrics
+from palimpsest.proxy.telemetry.siblings import Siblings
+from palimpsest.proxy.token_counts import REMEMBERED_MODELS, Calibrations, ModelTokens
+from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
+from palimpsest.settings.settings import (
+    Settings,
+    asked_name,
+    configured_prices,
+    configured_window,
+    is_loopback,
+    merged,
+    model_settings,
+    to_policy,
+)
+from palimpsest.settings.upstreams import SummarizerSettings
+from palimpsest.storage.erasure import RecentlyErased
+from palimpsest.storage.opening import bound_pepper
+from palimpsest.storage.retention import RetentionLimits
+from palimpsest.storage.store import open_store
+from palimpsest.tokenizer.counting import Counter, Tokenizer
+from palimpsest.upstream.address import versioned
+from palimpsest.upstream.models import prices_from_model_data, window_from_model_data, window_from_upstream
+
+if TYPE_CHECKING:
+    from palimpsest.proxy.telemetry.tracing import Tracer
+
+_log = structlog.get_logger("palimpsest.upstream")
+# A background summary may take this many times as long as a request would wait for one.
+PATIENCE = 3
+# Transcripts share their messages with the cache of messages: this bounds those that only they hold.
+_TRANSCRIPTS_PART = 8
+# Of the largest size, so many unfinished bodies are held in memory.
+_BODIES = 4
+
+
+class Parts:
+    """The parts of the program, one of each; `open` makes those that must be closed, `front` the others.
+
+    `stopping` is set when the process begins to stop. `jobs` run behind the answers, `chores` beside them.
+    """
+
+    def __init__(self, settings: Settings, tokenizer: Tokenizer, stopping: asyncio.Event) -> None:
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.stopping = stopping
+        self.jobs = Jobs()
+        self.chores = Jobs()
+        self.background = Background(self.chores)
+        self.in_flight = InFlight()
+        self.counts = Counts() if settings.telemetry.metrics else None
+        self.log = RequestLog(self.chores, stopping, [self.counts.ended] if self.counts is not None else ())
+        self.tokens = ModelTokens(self._counter_for)
+        self.reader = MessageReader(
+            lambda model: self.tokens.counter_of(model).count_message,
+            settings.limits.message_cache_bytes,
+            self.tokens.knows,
+        )
+        self.prices = ModelPrices(
+            self.jobs,
+            partial(configured_prices, settings),
+            lambda model: prices_from_model_data(asked_name(settings, model)),
+        )
+        self.kept = KeptAnswers(RefusalMemory(), are_kept=settings.upstream.stores_responses)
+
+    def _counter_for(self, model: str) -> Counter:
+        entry = model_settings(self.settings, model)
+        return self.tokenizer.counter_for(
+            asked_name(self.settings, model), entry.tokenizer if entry else None
+        )
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Open everything that must be closed; `stack` closes it in reverse order.
+
+        Jobs are drained first, so that open relays are recorded while their upstreams are still open.
+        SettingsError when the settings cannot be used; StoreError.
+        """
+        settings, jobs, chores, stopping = self.settings, self.jobs, self.chores, self.stopping
+        database, who, folder = settings.database, settings.access, settings.compaction.daily_log_folder
+        gone = RecentlyErased()
+        url = database.url.get_secret_value()
+        # First: with another pepper nothing is written.
+        pepper = load_pepper(database.pepper_file, await bound_pepper(url))
+        store = self.store = await open_store(
+            url,
+            synchronous=database.synchronous,
+            deadline_seconds=database.store_deadline_seconds,
+            new_id=new_id,
+            sole=True,
+        )
+        stack.push_async_callback(store.close)
+        # Another server may have bound the database to its own pepper meanwhile.
+        if not await store.accounts.bind_pepper(pepper.fingerprint):
+            raise wrong_pepper(database.pepper_file)
+        self.tokenizer.load()
+        if store.journal.server is not None:
+            await self._announce(stack)
+        self.destinations = await opened_destinations(settings, stack)
+        self.summarizers = await opened_summarizers(settings, self.destinations, stack)
+        self.worker = await opened_worker(settings, stack)
+        stack.push_async_callback(self.background.close)
+        for running in (chores, jobs):
+            stack.push_async_callback(
+                running.drain, settings.server.shutdown_seconds, database.store_deadline_seconds
+            )
+        self.erasure = Eraser(
+            store=store,
+            jobs=chores,
+            gone=gone,
+            # Most readers that prevent a scrub finish in a second; one that stays must not cost an attempt
+            # each.
+            scrubbing=Scrubber(store.erasure, chores, stopping, Again(60.0)),
+            tombstones=Tombstones(store.erasure, pepper),
+            forgetting=Forgetting(jobs, chores, stopping, self.in_flight, self.reader, Again(60.0)),
+            log=DailyLog(folder, gone) if folder is not None else None,
+            clock=time.time,
+        )
+        admin_key = AdminKey(who.admin_key.get_secret_value()) if who.admin_key is not None else None
+        self.access = Access(store.accounts, jobs, pepper, who, admin_key, credential_names(settings))
+        self.operator = OperatorAccess(admin_key, store.namespaces, reads=who.admin_reads)
+        self.newcomers = UnprovenNamespaces(store, self._swept, time.time, messages=who.unproven_messages)
+        self.calibrations = Calibrations(store.accounts, jobs, self.tokens)
+        self.windows = self._windows()
+        await self.windows.load()
+        await self.calibrations.load()
+        await recover(store.exchanges, self.reader, time.time())
+        if await store.search.needs_scrub() or await store.erasure.is_unfinished():
+            # The last server stopped between an erase and the end of its scrub.
+            self.erasure.scrubbing.begin()
+        self.keep(stack, StoreWatch(store, database.erase_reserve_bytes).keep())
+
+    async def _announce(self, stack: AsyncExitStack) -> None:
+        """Announce this server to others on a shared database until `stack` is closed, after its jobs."""
+        journal = self.store.journal
+
+        async def left() -> None:
+            with suppress(StoreError):
+                await journal.leave()
+
+        async def found() -> None:
+            await recover(self.store.exchanges, self.reader, time.time())
+
+        await journal.beat()
+        stack.push_async_callback(left)
+        self.keep(stack, Presence(journal, found, self.settings.database.heartbeat_timeout_seconds).keep())
+
+    def keep(self, stack: AsyncExitStack, *works: Coroutine[Any, Any, None]) -> None:
+        """Run what has no end until `stack` is closed."""
+        running = Jobs()
+        stack.push_async_callback(running.drain, 0, self.settings.database.store_deadline_seconds)
+        for work in works:
+            running.start(work)
+
+    def _swept(self, namespaces: Sequence[str]) -> None:
+        self.access.forget(namespaces)
+        self.erasure.swept(namespaces)
+
+    def _windows(self) -> Windows:
+        settings, names, destinations = self.settings, credential_names(self.settings), self.destinations
+        seconds = settings.window.lookup_seconds
+
+        async def ask(model: str, headers: list[tuple[bytes, bytes]]) -> int | None:
+            there = destinations.of(model)
+            return await window_from_upstream(there.upstream, there.asked_for(model), headers, seconds, names)
+
+        sources = WindowSources(
+            upstream=lambda model: without_query(destinations.of(model).upstream.url("/")),
+            configured=lru_cache(REMEMBERED_MODELS)(partial(configured_window, settings)),
+            ask=ask,
+            model_data=lambda model: window_from_model_data(asked_name(settings, model)),
+            default_tokens=to_policy(settings, "").assumed_window_tokens,
+            lookup_seconds=seconds,
+        )
+        return Windows(self.store.accounts, self.jobs, sources)
+
+    def front(self, metrics: MetricsPage | None) -> tuple[Front, Retention]:
+        """The whole application; and what erases sessions that are kept too long."""
+        settings, store, limits = self.settings, self.store, self.settings.limits
+        # Every request needs one. Bounded, since callers choose the models' names.
+        policies = lru_cache(REMEMBERED_MODELS)(partial(session_policy, settings))
+        self._wire_recall()
+        self.contexts = ContextLoader(
+            store,
+            ModelFacts(self.windows, self.calibrations, self.tokens, self.prices),
+            policies,
+            self.destinations.headers,
+            self.replays,
+            text_pins_share=settings.compaction.text_pins_share,
+        )
+        self.journal = SessionJournal(store, self.jobs, time.time, new_id, self.erasure.log)
+        self.quotas = Quotas(store.accounts, self.jobs)
+        compactor = self._compactor()
+        self.viewing = ViewPlanner(
+            self.contexts, compactor, self.jobs, wait_seconds=settings.compaction.deadline_seconds
+        )
+        passthrough = Passthrough(self.destinations, self.quotas, limits.body_bytes)
+        exchange = self._exchange(passthrough)
+        forgetting = self.erasure.forgetting
+        forgetting.sessions += [exchange.resolver.erased, exchange.recorder.erased, compactor.erased]
+        forgetting.others += [
+            self.tokenizer.forget,
+            self.tokens.forget_tools,
+            forget_conversations,
+            forget_masked,
+            # They hold names of sessions, and what was searched for.
+            forget_addresses,
+            policies.cache_clear,
+            self.searching.forget,
+        ]
+
+        def pages() -> ASGIApp:
+            from palimpsest.main.pages import own_pages
+
+            return own_pages(self)
+
+        own, idle = LazyPages(pages), limits.body_idle_seconds
+        models = ModelList(self.destinations)
+        front = Front(
+            chat=ChatEndpoint(exchange, new_id, body_bytes=limits.body_bytes, body_idle_seconds=idle),
+            passthrough=PassthroughEndpoint(
+                self.access, self.quotas, models, passthrough, body_idle_seconds=idle
+            ),
+            pages=metrics.before(own) if metrics else own,
+            health=HealthPages(store),
+            origins=web_origins(settings),
+            admission=Admission(
+                answered=ConcurrencyLimit(limits.concurrent_requests, limits.caller_share),
+                arriving=ConcurrencyLimit(limits.concurrent_uploads, limits.caller_share),
+                body_bytes=ConcurrencyLimit(_BODIES * limits.body_bytes, limits.caller_share),
+            ),
+            access=self.access,
+            compacts=settings.upstream.compaction_requests != "upstream",
+        )
+        # Keys may get limits while the server runs.
+        general = RetentionLimits(settings.retention.days, settings.retention.max_bytes)
+        return front, Retention(store, self.erasure, general)
+
+    def _wire_recall(self) -> None:
+        """The index, search, the recall tools, and what offers them to models and runs their calls."""
+        settings, store = self.settings, self.store
+        how, limits, is_enabled = settings.recall, settings.limits, partial(recall_enabled, settings)
+        switch = RecallSwitch(store.journal, is_enabled)
+        self.indexing = Indexer(
+            *(store.search, self.jobs, self.background, self.stopping, switch, how.search_wait_seconds)
+        )
+        self.searching = Searcher(store.search, self.indexing, switch, how)
+        self.tools = RecallTools(store, self.searching, switch, new_id, how.large_payload_tokens)
+        refusing = RefusalMemory()
+        executing = ToolExecutor(
+            self.tools,
+            self.access.still_admits,
+            lambda model: self.tokens.counter_of(model).count_message,
+            how.result_chars,
+        )
+        self.recalling = RecallRounds(self.destinations, executing, refusing, limits, how.max_rounds)
+        # A search waits for the store and for the word index.
+        wait_seconds = settings.database.store_deadline_seconds + how.search_wait_seconds
+        self.mixed = MixedTurns(store.exchanges, self.jobs, executing, wait_seconds)
+        self.replays = Replays(store.exchanges, self.tokens, refusing, is_enabled, session_recalls, how)
+
+    def _compactor(self) -> Compactor:
+        """The executor of compaction plans, and the writer of summaries."""
+        how, chosen, store = self.settings.compaction, self.settings.summarizer, self.store
+        choice = SummarizerChoice(
+            model=chosen.model,
+            window_tokens=chosen.window_tokens,
+            may_reuse_prompt=chosen.base_url is None and chosen.model is None,
+            call_seconds=max(1.0, PATIENCE * how.deadline_seconds),
+            instructions=instructions_of(chosen),
+        )
+        restraint = SummaryGuard(
+            Breaker(merged([self.settings.policy]).breaker_failures, BREAKER_SECONDS, time.monotonic),
+            LoopBreaker(BREAKER_SECONDS, time.monotonic),
+        )
+        self.writer = SummaryWriter(
+            self.summarizers,
+            self.worker,
+            Prompts(self.kept, choice.instructions),
+            choice,
+            restraint,
+            store.journal,
+            self.quotas,
+            new_id,
+        )
+        # Keys are kept at least as long as a request may wait for a summary.
+        rules = JobRules(
+            concurrent=how.concurrent_summaries,
+            key_seconds=max(how.key_ttl_seconds, how.deadline_seconds),
+            backoff_seconds=how.summary_backoff_seconds,
+        )
+        # A SQLite file has one server, which takes over the leases of a killed one at its restart.
+        leases = Leases(store.journal, self.jobs, store.journal.server or "sole", time.time)
+        means = SummaryMeans(self.writer, store, self.jobs, leases, self.journal.failed, self.erasure.gone)
+        return Compactor(
+            Adoption(store, self.jobs, self.journal, self.counts.compacted if self.counts else None),
+            SummaryJobs(means, rules, new_id),
+            deadline_seconds=how.deadline_seconds,
+            background=how.background and how.key_ttl_seconds > 0,
+            new_id=new_id,
+        )
+
+    def _exchange(self, passthrough: Passthrough) -> Exchange:
+        """The exchange that answers chat requests."""
+        settings, limits, store, jobs = self.settings, self.settings.limits, self.store, self.jobs
+        reader, viewing, in_flight = self.reader, self.viewing, self.in_flight
+        resolver = Resolver(
+            store,
+            reader,
+            SideRequests(store.history, in_flight),
+            settings.sessions,
+            Transcripts(limits.message_cache_bytes // _TRANSCRIPTS_PART),
+            self.calibrations,
+            new_id,
+            in_flight,
+        )
+        recorder = Recorder(store, jobs, self.newcomers, self.quotas)
+        # Adds results of a conversation to its session's memory.
+        blocks = MemoryBlocks(store.journal, self.writer, new_id)
+        answered = Answered(
+            viewing,
+            self.windows,
+            self.journal,
+            self.indexing,
+            CutPrompts(self.windows, self.calibrations, self.journal, jobs),
+            partial(blocks.remembers, self.contexts, self.background),
+        )
+        delivers_unstored = settings.database.on_store_failure == "passthrough"
+        relaying = RelayMeans(
+            recorder, Outcomes(reader), jobs, limits, delivers_unstored, answered, self.mixed
+        )
+        recovery = Recovery(
+            viewing, self.windows, self.calibrations, self.journal, settings.compaction.overflow_retries
+        )
+        responder = settings.upstream.compaction_requests
+        compactions = OwnCompactions(responder, viewing, reader, recorder, new_id, RefusalMemory())
+        return Exchange(
+            access=self.access,
+            references=References(store.exchanges, reader),
+            resolver=resolver,
+            tombstones=self.erasure.tombstones,
+            recorder=recorder,
+            viewing=viewing,
+            delivery=Delivery(
+                self.destinations,
+                settings.compaction.notify,
+                self.recalling,
+                self.kept,
+                compactions,
+                recovery,
+                relaying,
+            ),
+            passthrough=passthrough,
+            quotas=self.quotas,
+            mixed=self.mixed,
+            limits=RequestLimits(limits.json_depth, limits.messages),
+            settings=settings,
+        )
+
+    def metrics(self, siblings: Siblings | None, stack: AsyncExitStack) -> MetricsPage | None:
+        """The numbers of this process, for `siblings` too until `stack` is closed; None if they are off."""
+        settings = self.settings
+        if self.counts is None:
+            return None
+
+        def is_known(model: str) -> bool:
+            # An entry that matches all names none.
+            entry = model_settings(settings, model)
+            if entry is not None and entry.match != "*":
+                return True
+            if any(route.match != "*" and route.models.means(model) for route in settings.routes):
+                return True
+            # Imports the price library (0.17 s, 30 MB).
+            name = asked_name(settings, model)
+            try:
+                return prices_from_model_data(name) is not None or window_from_model_data(name) is not None
+            except (ImportError, ValueError, AttributeError):
+                return False
+
+        metrics = Metrics(
+            self.counts,
+            is_known,
+            self.prices.known,
+            self.store,
+            lambda: self.log.open,
+            lambda: self.jobs.open + self.chores.open,
+        )
+        if siblings is not None:
+            stack.callback(siblings.answer_with(metrics.packed, self.chores))
+        key = settings.telemetry.metrics_key
+        return MetricsPage(metrics, siblings, key.get_secret_value() if key else None)
+
+
+def instructions_of(chosen: SummarizerSettings) -> Instructions:
+    """The instructions of summary prompts. SettingsError when the operator's prompt file cannot be read."""
+    form = ""
+    if chosen.prompt_file is not None:
+        try:
+            form = chosen.prompt_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = "it is not UTF-8" if isinstance(error, ValueError) else str(error.strerror)
+            raise SettingsError(
+                f"summarizer.prompt_file: {chosen.prompt_file} cannot be read: {why}."
+            ) from error
+        if not form:
+            raise SettingsError(f"summarizer.prompt_file: {chosen.prompt_file} is empty.")
+    return Instructions(form, chosen.extra_instructions.strip())
+
+
+def web_origins(settings: Settings) -> WebOrigins:
+    """The accepted Host names and the origins of web pages that may call the proxy."""
+    given, has_keys = settings.server.allowed_hosts, settings.access.mode == "keys"
+    is_any = "*" in given or (has_keys and not given)
+    names = frozenset(name.lower() for name in (settings.server.host, *given))
+    origins = frozenset(settings.server.cors_origins)
+    return WebOrigins(None if is_any else names, not is_loopback(settings.server.host), origins)
+
+
+def tracer_class() -> type[Tracer]:
+    """The tracer, imported. SettingsError when the extra is not installed."""
+    try:
+        from palimpsest.proxy.telemetry.tracing import Tracer
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "telemetry.otlp_url: this needs an extra: pip install 'palimpsest[otel]'."
+        ) from None
+    return Tracer
+
+
+async def base_url_checked(settings: Settings) -> None:
+    """Log a warning when the upstream's base_url lacks its version path."""
+    key = key_of(settings.upstream.api_key, settings.upstream.key_header)
+    if settings.upstream.base_url is None:
+        return
+    longer = await versioned(upstream_options(settings), [key.header] if key else [])
+    if longer is not None:
+        advice = f"the upstream has no models at its base_url, but at {longer}: set upstream.base_url to that"
+        _log.warning("upstream_base_url", advice=advice)
+
+
+def new_id() -> str:
+    """A time-ordered id (UUIDv7, RFC 9562): rows of the same time are adjacent in the index."""
+    return str(uuid_utils.uuid7())
