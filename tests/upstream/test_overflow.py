@@ -8,12 +8,12 @@ import json
 from typing import Any
 
 import pytest
-from palimpsest.upstream.overflow import Classification, NotOverflow, Overflow, RequestWords, classify
+from palimpsest.upstream.overflow import Overflow, RequestWords, classify
 
 STREAM = [(b"Content-Type", b"text/event-stream; charset=utf-8")]
 
 
-def said(message: str, status: int = 400, **more: Any) -> Classification:
+def said(message: str, status: int = 400, **more: Any) -> Overflow | None:
     return classify(status, [], json.dumps({"error": {"message": message, **more}}).encode())
 
 
@@ -237,14 +237,14 @@ def test_fastapi_and_plain_text() -> None:
 def test_no_body_counts_only_near_the_window(status: int) -> None:
     assert classify(status, [], b"", near_window=True) == prompt()
     assert classify(status, [], b" \n", near_window=True) == prompt()
-    assert classify(status, [], b"") == NotOverflow()
+    assert classify(status, [], b"") is None
 
 
 @pytest.mark.spec("W30")
 def test_an_empty_stream_counts_only_near_the_window() -> None:
     assert classify(200, STREAM, b"", near_window=True) == prompt()
-    assert classify(200, STREAM, b"") == NotOverflow()
-    assert classify(200, [(b"content-length", b"0")], b"", near_window=True) == NotOverflow()
+    assert classify(200, STREAM, b"") is None
+    assert classify(200, [(b"content-length", b"0")], b"", near_window=True) is None
 
 
 # In a stream.
@@ -261,11 +261,8 @@ def test_an_error_frame() -> None:
 def test_an_answer_may_talk_about_overflow() -> None:
     words = "maximum context length is 4096 tokens; prompt is too long"
     frame = json.dumps({"choices": [{"delta": {"content": words}}], "error": None}).encode()
-    assert classify(200, STREAM, b"data: " + frame + b"\n\ndata: [DONE]\n\n") == NotOverflow()
-    assert (
-        classify(200, [], json.dumps({"choices": [{"message": {"content": words}}]}).encode())
-        == NotOverflow()
-    )
+    assert classify(200, STREAM, b"data: " + frame + b"\n\ndata: [DONE]\n\n") is None
+    assert classify(200, [], json.dumps({"choices": [{"message": {"content": words}}]}).encode()) is None
 
 
 # The answer asked for is too long: compaction is no cure.
@@ -305,8 +302,8 @@ def test_an_answer_as_long_as_the_window_leaves_no_prompt() -> None:
 @pytest.mark.spec("W40")
 @pytest.mark.parametrize("status", [401, 403, 404, 408, 409, 429, 500, 502, 503, 529])
 def test_other_statuses_are_never_overflow(status: int) -> None:
-    assert said("This model's maximum context length is 4096 tokens.", status) == NotOverflow()
-    assert classify(status, [], b"", near_window=True) == NotOverflow()
+    assert said("This model's maximum context length is 4096 tokens.", status) is None
+    assert classify(status, [], b"", near_window=True) is None
 
 
 @pytest.mark.spec("W36", "W40")
@@ -316,8 +313,8 @@ def test_a_rate_limit_is_not_an_overflow(status: int) -> None:
         "Request too large for model `llama-3.1-8b-instant` in organization `o` on tokens per minute (TPM): Limit "
         "6000, Requested 7013, please reduce your message size and try again."
     )
-    assert said(groq, status, type="tokens", code="rate_limit_exceeded") == NotOverflow()
-    assert said(groq, status) == NotOverflow()
+    assert said(groq, status, type="tokens", code="rate_limit_exceeded") is None
+    assert said(groq, status) is None
 
 
 @pytest.mark.parametrize(
@@ -340,7 +337,7 @@ def test_a_rate_limit_is_not_an_overflow(status: int) -> None:
     ],
 )
 def test_other_errors_pass(body: bytes) -> None:
-    assert classify(400, [], body, near_window=True) == NotOverflow()
+    assert classify(400, [], body, near_window=True) is None
 
 
 # Words of the request.
@@ -369,7 +366,7 @@ def test_what_the_request_says_is_not_the_servers(request_body: str) -> None:
     asked = RequestWords([request_body.encode()])
     for message in (f"'{PHRASE}' is no role", f"{PHRASE!r}: {PHRASE.upper()}", f'{{"message": "{PHRASE}"}}'):
         body = json.dumps({"error": {"message": message}}).encode()
-        assert classify(400, [], body, request=asked) == NotOverflow()
+        assert classify(400, [], body, request=asked) is None
         # A long prompt may be too long all the same: the number is nobody's.
         assert classify(400, [], body, request=asked, near_window=True) == prompt()
         assert classify(400, [], body) == prompt(10)
@@ -379,7 +376,7 @@ def test_what_the_request_says_is_not_the_servers(request_body: str) -> None:
 def test_words_that_the_request_says_in_two_places_are_not_the_servers() -> None:
     asked = RequestWords([b'{"role": "maximum context", "name": "length is 10 tokens"}'])
     body = json.dumps({"error": {"message": f"{PHRASE} is nobody"}}).encode()
-    assert classify(400, [], body, request=asked) == NotOverflow()
+    assert classify(400, [], body, request=asked) is None
 
 
 @pytest.mark.spec("H01")
@@ -407,7 +404,7 @@ def test_counts_and_codes_are_taken_where_only_the_server_writes_them() -> None:
         {"error": {"message": json.dumps(quoted)}},
         {"error": {"message": "bad", "metadata": {"raw": json.dumps({"error": quoted})}}},
     ):
-        assert classify(400, [], json.dumps(error).encode(), request=asked) == NotOverflow()
+        assert classify(400, [], json.dumps(error).encode(), request=asked) is None
     own = {"error": {"message": "too long", "type": "exceed_context_size_error", "n_ctx": 4_096}}
     assert classify(400, [], json.dumps(own).encode(), request=asked) == prompt(4_096)
     # A gateway quotes its server's JSON, which is no request's.

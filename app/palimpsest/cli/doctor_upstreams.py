@@ -11,10 +11,9 @@ from palimpsest.core.urls import without_query
 from palimpsest.errors import PalimpsestError
 from palimpsest.main.upstreams import key_of, route_options, upstream_options
 from palimpsest.settings.settings import Settings, configured_window, to_policy
-from palimpsest.upstream.address import RawHeaders, models_reply, versioned
 from palimpsest.upstream.client import UpstreamOptions
 from palimpsest.upstream.headers import UpstreamKey
-from palimpsest.upstream.models import window_from_model_data
+from palimpsest.upstream.models import RawHeaders, models_reply, versioned, window_from_model_data
 
 _REACHING = (
     "Is the server up, and are host and port of base_url right? Behind a corporate proxy, look at"

@@ -103,8 +103,12 @@ from palimpsest.storage.opening import bound_pepper
 from palimpsest.storage.retention import RetentionLimits
 from palimpsest.storage.store import open_store
 from palimpsest.tokenizer.counting import Counter, Tokenizer
-from palimpsest.upstream.address import versioned
-from palimpsest.upstream.models import prices_from_model_data, window_from_model_data, window_from_upstream
+from palimpsest.upstream.models import (
+    prices_from_model_data,
+    versioned,
+    window_from_model_data,
+    window_from_upstream,
+)
 
 if TYPE_CHECKING:
     from palimpsest.proxy.telemetry.tracing import Tracer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import AsyncIterator, Callable
-from types import TracebackType
+from contextlib import ExitStack
 
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
@@ -80,26 +80,16 @@ class OutgoingBody(Payload):
             raise self.failure
 
     async def _arriving(self, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        with _RecordsFailure(self):
+        with ExitStack() as stack:
+            stack.push(self._keep_failure)
             async for chunk in source:
                 if chunk:
                     yield chunk
 
-
-class _RecordsFailure:
-    """Stores an exception of the body's source in `failure`; it propagates to aiohttp, which wraps it."""
-
-    def __init__(self, body: OutgoingBody) -> None:
-        self._body = body
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _keep_failure(self, _: object, error: BaseException | None, __: object) -> None:
+        """Store an exception of the body's source; it propagates to aiohttp, which wraps it."""
         if isinstance(error, Exception):
-            self._body.failure = error
+            self.failure = error
 
 
 def _is_closed(writer: AbstractStreamWriter) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
 import aiohttp
 from yarl import URL
@@ -40,10 +41,12 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+_Faults: TypeAlias = Sequence[tuple[type[Exception], type[UpstreamError], str]]
 # Most specific first: aiohttp's classes overlap (ConnectionTimeoutError is a connection error, a
 # timeout and, through asyncio, an OSError). Messages name no host and quote nothing: clients may see
 # them, and an aiohttp message can contain the proxy's URL with its password.
-_BEFORE_ANSWER: tuple[tuple[type[Exception], type[UpstreamError], str], ...] = (
+# Until the answer's head has arrived nothing has reached the client.
+BEFORE_ANSWER: _Faults = (
     (aiohttp.ConnectionTimeoutError, UpstreamTimeout, "Connecting to the upstream timed out."),
     (aiohttp.ServerTimeoutError, UpstreamTimeout, "The upstream did not begin to answer in time."),
     (aiohttp.ClientProxyConnectionError, UpstreamUnreachable, "The proxy to the upstream is unreachable."),
@@ -64,7 +67,8 @@ _BEFORE_ANSWER: tuple[tuple[type[Exception], type[UpstreamError], str], ...] = (
     (aiohttp.ClientResponseError, UpstreamError, "The upstream's answer is not valid HTTP."),
 )
 
-_DURING_ANSWER: tuple[tuple[type[Exception], type[UpstreamError], str], ...] = (
+# Part of the answer may have been relayed.
+_DURING_ANSWER: _Faults = (
     (
         aiohttp.ServerTimeoutError,
         UpstreamTimeout,
@@ -78,40 +82,19 @@ _DURING_ANSWER: tuple[tuple[type[Exception], type[UpstreamError], str], ...] = (
 _FINAL_STATUSES = range(200, 600)
 
 
-def refuse_odd_status(status: int) -> None:
-    """Raises UpstreamError for a status that cannot be relayed."""
-    if status not in _FINAL_STATUSES:
-        raise UpstreamError("The upstream's answer has an invalid status.")
-
-
-def without_answer(fault: aiohttp.ClientError) -> UpstreamError:
-    """The exception for a fault before the answer's head."""
-    return _translated(fault, _BEFORE_ANSWER)
-
-
 @contextmanager
-def before_answer() -> Iterator[None]:
-    """Maps faults until the answer's head has arrived: nothing has reached the client yet."""
+def translated(table: _Faults) -> Iterator[None]:
+    """Raises our exception for aiohttp's, by the table of where the answer is."""
     try:
         yield
     except aiohttp.InvalidURL:
         raise
     except (aiohttp.ClientError, TimeoutError) as fault:
-        raise _translated(fault, _BEFORE_ANSWER) from fault
+        raise translation(fault, table) from fault
 
 
-@contextmanager
-def during_answer() -> Iterator[None]:
-    """Maps faults after the head: part of the answer may have been relayed."""
-    try:
-        yield
-    except (aiohttp.ClientError, TimeoutError) as fault:
-        raise _translated(fault, _DURING_ANSWER) from fault
-
-
-def _translated(
-    fault: Exception, table: tuple[tuple[type[Exception], type[UpstreamError], str], ...]
-) -> UpstreamError:
+def translation(fault: Exception, table: _Faults) -> UpstreamError:
+    """Our exception for aiohttp's."""
     for theirs, ours, message in table:
         if isinstance(fault, theirs):
             return ours(message)
@@ -200,7 +183,7 @@ class UpstreamAnswer:
     async def first(self) -> bytes:
         """The first chunk, which `chunks` yields again; empty without a body. Raises as `chunks` does."""
         if self._first is None:
-            with during_answer():
+            with translated(_DURING_ANSWER):
                 self._first = await self._response.content.readany()
                 self._expect_next_within(self._idle_seconds)
         return self._first
@@ -213,7 +196,7 @@ class UpstreamAnswer:
         time. A body that is delimited by the end of the connection cannot be told from a truncated one.
         """
         content, protocol = self._response.content, self._protocol
-        with during_answer():
+        with translated(_DURING_ANSWER):
             chunk = await self.first()
             while chunk:
                 yield chunk
@@ -336,7 +319,8 @@ class Upstream:
         answer_seconds = math.inf if takes_any_time else self._options.answer_seconds
         answer = UpstreamAnswer(response, self._options.idle_seconds, answer_seconds)
         try:
-            refuse_odd_status(response.status)
+            if response.status not in _FINAL_STATUSES:
+                raise UpstreamError("The upstream's answer has an invalid status.")
             yield answer
         finally:
             answer.let_go()
@@ -347,21 +331,21 @@ class Upstream:
     ) -> aiohttp.ClientResponse:
         url = self._url(path_and_query)
         fields = _fields((*headers, *self._options.extra_headers), body)
-        with before_answer():
+        with translated(BEFORE_ANSWER):
             outgoing = _outgoing(fields, body)
             try:
-                return await self._send_in_time(method, url, fields, outgoing)
+                return await self._sent(method, url, fields, outgoing)
             except aiohttp.ClientError:
                 if outgoing is not None and outgoing.failure is not None:
                     raise outgoing.failure from None
                 if outgoing is None or outgoing.started:
                     raise
-            return await self._send_in_time(method, url, fields, _outgoing(fields, body))
+            return await self._sent(method, url, fields, _outgoing(fields, body))
 
-    async def _send_in_time(
+    async def _sent(
         self, method: str, url: URL, fields: list[tuple[str, str]], body: OutgoingBody | None
     ) -> aiohttp.ClientResponse:
-        """As `_send`, with a limit on the time until the head is complete, even if it arrives byte by byte.
+        """One request, with a limit on the time until the head is complete, even if it arrives byte by byte.
 
         The time counts from the end of the request; a client's upload is not limited.
         """
@@ -371,15 +355,12 @@ class Upstream:
             if body is not None:
                 body.when_sent = lambda: limit.reschedule(now() + patience.first_byte_seconds)
             try:
-                return await self._send(method, url, fields, body)
+                return await self.session.request(
+                    method, url, headers=fields, data=body, allow_redirects=False
+                )
             finally:
                 if body is not None:
                     body.when_sent = None
-
-    async def _send(
-        self, method: str, url: URL, fields: list[tuple[str, str]], body: OutgoingBody | None
-    ) -> aiohttp.ClientResponse:
-        return await self.session.request(method, url, headers=fields, data=body, allow_redirects=False)
 
     def _url(self, path_and_query: str) -> URL:
         # Without the slash, "@elsewhere" would turn the host into a user name.

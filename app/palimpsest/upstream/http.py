@@ -19,7 +19,7 @@ from httpx_aiohttp import AiohttpTransport
 
 from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from palimpsest.upstream.body import WRITE_BYTES
-from palimpsest.upstream.client import Upstream, without_answer
+from palimpsest.upstream.client import BEFORE_ANSWER, Upstream, translation
 from palimpsest.upstream.decoding import decoder_for
 
 
@@ -106,7 +106,7 @@ def _translated() -> Iterator[None]:
     # cause tells them apart.
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as fault:
         if isinstance(fault.__cause__, aiohttp.ClientError):
-            raise without_answer(fault.__cause__) from fault
+            raise translation(fault.__cause__, BEFORE_ANSWER) from fault
         raise UpstreamUnreachable("The upstream closed the connection without answering.") from fault
     except httpx.TimeoutException as fault:
         raise UpstreamTimeout("The upstream did not answer in time.") from fault

@@ -1,75 +1,91 @@
-"""Windows and prices of models: windows from the upstream or from installed data, prices from data only."""
+"""What is found out about an upstream and its models: its version path, windows, prices.
+
+Windows come from the upstream or from installed data, prices from data only.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from palimpsest.core.budget.prices import Prices, prices_of
 from palimpsest.core.budget.window import window_from_models_payload
+from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
 from palimpsest.errors import UpstreamError
-from palimpsest.upstream.client import Upstream
-from palimpsest.upstream.http import client_over, fetch
+from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.http import HttpReply, client_over, fetch
 
 # OpenRouter's list of 400 models has 600 KB.
 LIST_BYTES = 8 * 1024 * 1024
 # Without a list in this time the window is learned from an overflow, or guessed.
 LOOKUP_SECONDS = 5.0
-
-
-async def model_payloads(
-    upstream: Upstream,
-    model: str,
-    headers: Iterable[tuple[bytes, bytes]],
-    names: CredentialNames = USUAL_NAMES,
-) -> AsyncIterator[Any]:
-    """The upstream's descriptions of its models, as JSON values, requested with the caller's key.
-
-    The sources, in order: the list of models, the model's own entry, and llama.cpp's `/props` (which has the
-    window that the server was started with). A source that fails or is not JSON is skipped.
-    """
-    credentials = names.only(headers)
-    async with client_over(upstream) as http:
-        for address in (
-            upstream.url("/models"),
-            upstream.url("/models/" + quote(model, safe="", errors="replace")),
-            upstream.origin + "/props",
-        ):
-            request = http.build_request("GET", address, headers=credentials)
-            try:
-                reply = await fetch(http, request, LIST_BYTES)
-            except UpstreamError:
-                continue
-            payload = reply.json() if reply.status == 200 else None
-            if payload is not None:
-                yield payload
+RawHeaders = Sequence[tuple[bytes, bytes]]
+_VERSION_PATH = "/v1"
 
 
 async def window_from_upstream(
     upstream: Upstream,
     model: str,
-    headers: Iterable[tuple[bytes, bytes]],
+    headers: RawHeaders,
     deadline_seconds: float = LOOKUP_SECONDS,
     names: CredentialNames = USUAL_NAMES,
 ) -> int | None:
     """The window of `model` as the upstream states it, in its tokens; None if it does not in time.
 
-    With a deadline of 0 nothing is sent.
+    The sources, in order, asked with the caller's key: the list of models, the model's own entry, and
+    llama.cpp's `/props` (which has the window that the server was started with). A source that fails or is
+    not JSON is skipped. With a deadline of 0 nothing is sent.
     """
     if deadline_seconds <= 0:
         return None
-    try:
-        async with asyncio.timeout(deadline_seconds):
-            async for payload in model_payloads(upstream, model, headers, names):
-                window = window_from_models_payload(payload, model)
-                if window is not None:
-                    return window
-    except TimeoutError:
-        return None
+    credentials = names.only(headers)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(deadline_seconds), client_over(upstream) as http:
+            for address in (
+                upstream.url("/models"),
+                upstream.url("/models/" + quote(model, safe="", errors="replace")),
+                upstream.origin + "/props",
+            ):
+                request = http.build_request("GET", address, headers=credentials)
+                with suppress(UpstreamError):
+                    reply = await fetch(http, request, LIST_BYTES)
+                    payload = reply.json() if reply.status == 200 else None
+                    window = window_from_models_payload(payload, model)
+                    if window is not None:
+                        return window
     return None
+
+
+async def models_reply(options: UpstreamOptions, headers: RawHeaders, seconds: float) -> HttpReply:
+    """The answer of `GET /models`. Raises UpstreamError, and TimeoutError after `seconds`."""
+    async with Upstream(options) as upstream, client_over(upstream) as http:
+        request = http.build_request("GET", upstream.url("/models"), headers=list(headers))
+        async with asyncio.timeout(seconds):
+            return await fetch(http, request, LIST_BYTES)
+
+
+async def versioned(options: UpstreamOptions, headers: RawHeaders) -> str | None:
+    """The base URL with `/v1` added, if `GET /models` gives 404 without it and a list or 401, 403 with it.
+
+    None otherwise. Sends nothing if the base URL has a version path already.
+    """
+    if has_version_path(options.base_url):
+        return None
+    base, mark, query = options.base_url.partition("?")
+    longer = base.rstrip("/") + _VERSION_PATH
+    try:
+        if (await models_reply(options, headers, LOOKUP_SECONDS)).status != 404:
+            return None
+        other = replace(options, base_url=longer + mark + query)
+        status = (await models_reply(other, headers, LOOKUP_SECONDS)).status
+    except (UpstreamError, TimeoutError):
+        return None
+    return without_query(longer) if status in (200, 401, 403) else None
 
 
 def window_from_model_data(model: str) -> int | None:

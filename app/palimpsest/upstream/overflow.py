@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 
@@ -81,19 +81,15 @@ class RequestWords:
 
 def _joined_strings(part: bytes) -> bytes:
     """The strings of a JSON document, joined by key: servers join the parts of a message."""
-    try:
-        document = msgspec.json.decode(part)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return b""
     joined: dict[str, list[str]] = {}
-    for name, text in _strings_in("", document):
+    for name, text in _strings_in(_parsed(part)):
         joined.setdefault(name, []).append(text)
     return "\n".join("".join(texts) for texts in joined.values()).encode("utf-8", "replace")
 
 
-def _strings_in(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _strings_in(value: Any) -> Iterator[tuple[str, str]]:
     """Every string with its key, in order. Not recursive: bodies may be nested deeply."""
-    left = [(name, value)]
+    left = [("", value)]
     while left:
         under, one = left.pop()
         if isinstance(one, str):
@@ -117,13 +113,6 @@ class Overflow:
     window: int | None
     prompt_tokens: int | None
 
-
-@dataclass(frozen=True, slots=True)
-class NotOverflow:
-    """Any other answer, to be relayed."""
-
-
-Classification: TypeAlias = Overflow | NotOverflow
 
 # 429 is a rate limit and 5xx a fault, whatever their text says; 401, 403 and 404 are about keys and names.
 _STATUSES = frozenset({200, 400, 413, 422})
@@ -275,8 +264,8 @@ def classify(
     *,
     request: RequestWords | None = None,
     near_window: bool = False,
-) -> Classification:
-    """Whether this answer says that the prompt, or the requested length of the answer, is too long.
+) -> Overflow | None:
+    """What an answer says of a prompt, or a requested length of the answer, that is too long; None: nothing.
 
     `body` is the decoded body, or the beginning of a stream (its frames are read; a stream that holds
     anything but an error is not an overflow). `request` is what was refused. `near_window`: by our own count
@@ -285,78 +274,54 @@ def classify(
     llama_cpp.server (200).
     """
     if status not in _STATUSES:
-        return NotOverflow()
+        return None
     if not body.strip():
         silent = status in (400, 413) or (status == 200 and _is_stream(headers))
-        return Overflow("prompt", None, None) if silent and near_window else NotOverflow()
-    said = _ErrorText.of(body[:_READ_BYTES], request or RequestWords(), errors_only=status == 200)
-    return said.verdict(near_window=near_window)
+        return Overflow("prompt", None, None) if silent and near_window else None
+    request, body = request or RequestWords(), body[:_READ_BYTES]
+    roots = list(_documents(body))
+    if status == 200:
+        roots = [error for root in roots for error in _errors(root)]
+    spoken = [one for root in roots for one in _error_strings("message", root, _DEPTH, is_own=True)]
+    if not roots and status != 200:
+        spoken = [("message", body.decode("utf-8", "replace"), False)]
+    text = "\n".join(said for _, said, _ in spoken)
+    # The server's codes and counts, not those of a quoted object.
+    codes = {
+        said.lower()
+        for key, said, is_own in spoken
+        if key in ("code", "type", "status") and (is_own or not request.hold(f"{key} {said}"))
+    }
+    counts = {
+        name: number
+        for root in roots
+        for name, number in _counts(root, _DEPTH)
+        if not request.hold(f"{name} {number}")
+    }
 
-
-@dataclass(frozen=True, slots=True)
-class _ErrorString:
-    """One string of an error. `is_own`: it is in a place where servers do not quote."""
-
-    key: str
-    value: str
-    is_own: bool
-
-    def is_code(self, request: RequestWords) -> bool:
-        """True for a code of the server's, not of a quoted object."""
-        if self.key not in ("code", "type", "status"):
-            return False
-        return self.is_own or not request.hold(f"{self.key} {self.value}")
-
-
-@dataclass(frozen=True, slots=True)
-class _ErrorText:
-    """An error's text, the server's own codes, and counts given as JSON numbers."""
-
-    text: str
-    codes: frozenset[str]
-    counts: dict[str, int]
-    request: RequestWords
-
-    @classmethod
-    def of(cls, body: bytes, request: RequestWords, *, errors_only: bool) -> _ErrorText:
-        roots = list(_documents(body))
-        if errors_only:
-            roots = [error for root in roots for error in _errors(root)]
-        spoken = [one for root in roots for one in _error_strings("message", root, _DEPTH, is_own=True)]
-        if not roots and not errors_only:
-            spoken = [_ErrorString("message", body.decode("utf-8", "replace"), is_own=False)]
-        counts = dict(pair for root in roots for pair in _counts(root, _DEPTH))
-        return cls(
-            text="\n".join(one.value for one in spoken),
-            codes=frozenset(one.value.lower() for one in spoken if one.is_code(request)),
-            counts={name: count for name, count in counts.items() if not request.hold(f"{name} {count}")},
-            request=request,
-        )
-
-    def verdict(self, *, near_window: bool) -> Classification:
-        if not self.text or "rate_limit_exceeded" in self.codes or _RATE.search(self.text):
-            return NotOverflow()
-        if self._own((_OUTPUT,)):
-            return Overflow("output", None, None)
-        if not (self.codes & _CODES or self._own(_TOO_LONG)):
-            is_likely = near_window and any(pattern.search(self.text) for pattern in _TOO_LONG)
-            return Overflow("prompt", None, None) if is_likely else NotOverflow()
-        window = self.counts.get("n_ctx") or self._number(_WINDOW)
-        asked = self._number(_ANSWER_TOKENS)
-        # An answer as long as the window leaves no room for any prompt. A shorter one does, so a shorter
-        # prompt helps, even if the server blames max_tokens.
-        hopeless = window is not None and asked is not None and asked >= window
-        prompt_tokens = self.counts.get("n_prompt_tokens") or self._number(_PROMPT_TOKENS)
-        return Overflow("output" if hopeless else "prompt", window, prompt_tokens)
-
-    def _own(self, patterns: Iterable[re.Pattern[str]]) -> re.Match[str] | None:
+    def own(patterns: Iterable[re.Pattern[str]]) -> re.Match[str] | None:
         """The first match of `patterns` that is not quoted from the request."""
-        places = (found for pattern in patterns for found in pattern.finditer(self.text))
-        return next((found for found in places if not self.request.hold(found[0])), None)
+        places = (found for pattern in patterns for found in pattern.finditer(text))
+        return next((found for found in places if not request.hold(found[0])), None)
 
-    def _number(self, patterns: Iterable[re.Pattern[str]]) -> int | None:
-        found = self._own(patterns)
+    def number(patterns: Iterable[re.Pattern[str]]) -> int | None:
+        found = own(patterns)
         return int(found[1].replace(",", "")) if found else None
+
+    if not text or "rate_limit_exceeded" in codes or _RATE.search(text):
+        return None
+    if own((_OUTPUT,)):
+        return Overflow("output", None, None)
+    if not (codes & _CODES or own(_TOO_LONG)):
+        is_likely = near_window and any(pattern.search(text) for pattern in _TOO_LONG)
+        return Overflow("prompt", None, None) if is_likely else None
+    window = counts.get("n_ctx") or number(_WINDOW)
+    asked = number(_ANSWER_TOKENS)
+    # An answer as long as the window leaves no room for any prompt. A shorter one does, so a shorter prompt
+    # helps, even if the server blames max_tokens.
+    hopeless = window is not None and asked is not None and asked >= window
+    prompt_tokens = counts.get("n_prompt_tokens") or number(_PROMPT_TOKENS)
+    return Overflow("output" if hopeless else "prompt", window, prompt_tokens)
 
 
 def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -396,12 +361,16 @@ def _errors(root: Any) -> Iterator[Any]:
             yield one
 
 
-def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterator[_ErrorString]:
+def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterator[tuple[str, str, bool]]:
+    """The strings of an error with their keys, and whether servers do not quote in their place."""
     if isinstance(value, str):
-        yield _ErrorString(key, value, is_own)
-        yield from _quoted_strings(key, value, depth)
+        yield key, value, is_own
+        # LiteLLM and OpenRouter quote the upstream's JSON inside a message; others quote the request's.
+        if depth and value.lstrip()[:1] in ("{", "["):
+            inside = _parsed(value.encode("utf-8", "replace"))
+            yield from _error_strings(key, inside, depth - 1, is_own=False)
     elif isinstance(value, int) and key == "code":
-        yield _ErrorString(key, str(value), is_own)
+        yield key, str(value), is_own
     elif depth and isinstance(value, list):
         for item in value:
             yield from _error_strings(key, item, depth - 1, is_own=is_own)
@@ -410,12 +379,6 @@ def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterato
             inner = value[name]
             own = is_own and (name in _OWN_KEYS or not isinstance(inner, dict | list))
             yield from _error_strings(name, inner, depth - 1, is_own=own)
-
-
-def _quoted_strings(key: str, value: str, depth: int) -> Iterator[_ErrorString]:
-    # LiteLLM and OpenRouter quote the upstream's JSON inside a message; others quote the request's.
-    if depth and value.lstrip()[:1] in ("{", "["):
-        yield from _error_strings(key, _parsed(value.encode("utf-8", "replace")), depth - 1, is_own=False)
 
 
 def _counts(value: Any, depth: int) -> Iterator[tuple[str, int]]:

@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -30,18 +30,22 @@ from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, Upstr
 from palimpsest.upstream.client import Upstream
 from palimpsest.upstream.headers import UpstreamKey
 from palimpsest.upstream.http import HttpReply, client_over, fetch, in_pieces
-from palimpsest.upstream.overflow import NotOverflow, Overflow, classify
+from palimpsest.upstream.overflow import Overflow, classify
 
 # Statuses of servers that lack an endpoint, or do not serve the model there.
 _NO_ENDPOINT = frozenset({404, 405, 501})
-_WANTS_COMPLETION_TOKENS = re.compile(r"max_completion_tokens")
-_REFUSES_LIMIT = re.compile(
-    r"(?:unsupported|unknown|unrecogni[sz]ed|unexpected|not (?:supported|permitted|allowed)|extra inputs)"
-    r"[^.]{0,80}max_output_tokens|max_output_tokens[^.]{0,80}"
-    r"(?:unsupported|unknown|unrecogni[sz]ed|not (?:supported|permitted|allowed)|extra inputs)",
-    re.IGNORECASE,
-)
-_REFUSES_TEMPERATURE = re.compile(r"temperature", re.IGNORECASE)
+_REFUSED = r"(?:unsupported|unknown|unrecogni[sz]ed|not (?:supported|permitted|allowed)|extra inputs)"
+# The words that refuse a field for the longest answer, and the field to try then; "" for none.
+_REFUSED_LIMITS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "max_tokens": (re.compile(r"max_completion_tokens"), "max_completion_tokens"),
+    "max_output_tokens": (
+        re.compile(
+            rf"(?:{_REFUSED}|unexpected)[^.]{{0,80}}max_output_tokens|max_output_tokens[^.]{{0,80}}{_REFUSED}",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Failed:
     reason: str
 
 
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 SummaryOutcome: TypeAlias = QuestionAnswer | KeyRefused | QuestionTooLong | Failed
 
 
@@ -117,41 +122,48 @@ def learned(reply: HttpReply, dialect: Dialect) -> Dialect:
     if reply.status not in (400, 422):
         return dialect
     said = reply.body[:4096].decode("utf-8", "replace")
-    if dialect.limit == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(said) and _is_about_fields(reply):
-        return replace(dialect, limit="max_completion_tokens")
-    if dialect.limit == "max_output_tokens" and _REFUSES_LIMIT.search(said) and _is_about_fields(reply):
-        return replace(dialect, limit="")
-    if dialect.temperature and _REFUSES_TEMPERATURE.search(said):
+    words, other = _REFUSED_LIMITS.get(dialect.limit, (None, ""))
+    # vLLM names both fields when the requested answer is too long: that is an overflow, not a refused field.
+    if words and words.search(said) and not classify(reply.status, reply.headers, reply.body):
+        return replace(dialect, limit=other)
+    if dialect.temperature and "temperature" in said.lower():
         return replace(dialect, temperature=False)
     return dialect
 
 
-def _is_about_fields(reply: HttpReply) -> bool:
-    # vLLM names both fields when the requested answer is too long: that is an overflow, not a refused field.
-    return isinstance(classify(reply.status, reply.headers, reply.body), NotOverflow)
-
-
-def is_unknown_address(reply: HttpReply) -> bool:
-    """True when the server may lack this API, and have the other."""
-    return reply.status in _NO_ENDPOINT
+def _refused(reply: HttpReply) -> SummaryOutcome | None:
+    """What kept a server from an answer; None where it answers."""
+    if reply.status in (401, 403):
+        return KeyRefused(reply.status)
+    return None if reply.status == httpx.codes.OK else Failed(f"status_{reply.status}")
 
 
 def outcome_of(reply: HttpReply, wire: Wire) -> SummaryOutcome:
     """The outcome of a reply."""
-    if reply.status in (401, 403):
-        return KeyRefused(reply.status)
     verdict = classify(reply.status, reply.headers, reply.body)
-    if isinstance(verdict, Overflow):
+    if verdict is not None:
         return QuestionTooLong(verdict)
-    if reply.status != httpx.codes.OK:
-        return Failed(f"status_{reply.status}")
+    if (refused := _refused(reply)) is not None:
+        return refused
     payload = reply.json()
     said = wire.question_answer(payload)
     if said is not None:
         return said
     error = payload.get("error") if wire.fails_late and isinstance(payload, dict) else None
     late = classify(400, reply.headers, encoded({"error": error})) if error else None
-    return QuestionTooLong(late) if isinstance(late, Overflow) else Failed("no_choice")
+    return QuestionTooLong(late) if late is not None else Failed("no_choice")
+
+
+async def _posted(
+    http: httpx.AsyncClient, url: str, credentials: Headers, body: bytes, limit: int
+) -> HttpReply:
+    headers = [
+        *credentials,
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    request = http.build_request("POST", url, content=in_pieces(body), headers=headers)
+    return await fetch(http, request, limit)
 
 
 # A summary has a few kilobytes.
@@ -187,24 +199,16 @@ class Worker:
         return await in_time(self._answer(task), deadline_seconds)
 
     async def _answer(self, task: Task) -> SummaryOutcome:
+        credentials = [self._key.header] if self._key is not None else []
         body = msgspec.json.encode(task)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if self._key is not None:
-            headers.append(self._key.header)
-        request = self._http.build_request("POST", self._url, content=in_pieces(body), headers=headers)
-        return _outcome(await fetch(self._http, request, WORKER_ANSWER_BYTES))
-
-
-def _outcome(reply: HttpReply) -> SummaryOutcome:
-    if reply.status in (401, 403):
-        return KeyRefused(reply.status)
-    if reply.status != 200:
-        return Failed(f"status_{reply.status}")
-    payload: Any = reply.json()
-    summary = payload.get("summary") if isinstance(payload, dict) else None
-    if not isinstance(summary, str):
-        return Failed("no_summary")
-    return QuestionAnswer(summary, "stop", False, usage_of(payload.get("usage")))
+        reply = await _posted(self._http, self._url, credentials, body, WORKER_ANSWER_BYTES)
+        if (refused := _refused(reply)) is not None:
+            return refused
+        payload: Any = reply.json()
+        summary = payload.get("summary") if isinstance(payload, dict) else None
+        if not isinstance(summary, str):
+            return Failed("no_summary")
+        return QuestionAnswer(summary, "stop", False, usage_of(payload.get("usage")))
 
 
 # A summary has a few kilobytes; the same answer holds a model's reasoning.
@@ -244,9 +248,7 @@ class Summarizer:
         # The API of models that the API tried first does not serve.
         self._wires: _LearnedValues[str, Wire] = _LearnedValues()
 
-    async def ask(
-        self, question: Question, headers: Iterable[tuple[bytes, bytes]], deadline_seconds: float
-    ) -> SummaryOutcome:
+    async def ask(self, question: Question, headers: Headers, deadline_seconds: float) -> SummaryOutcome:
         """One summary, or why there is none, within `deadline_seconds`.
 
         `headers` are the client's; only credentials and the headers that go with them are sent. A request
@@ -255,44 +257,29 @@ class Summarizer:
         """
         return await in_time(self._answered(question, self._credentials(headers)), deadline_seconds)
 
-    async def _answered(self, question: Question, credentials: list[tuple[bytes, bytes]]) -> SummaryOutcome:
-        wire = self._wire_for(question)
+    async def _answered(self, question: Question, credentials: Headers) -> SummaryOutcome:
+        wire = question.wire
+        if question.behind is None:
+            wire = self._wires.of(question.model) or (CHAT if self._is_foreign else wire)
         reply = await self._reply_in_dialect(question, wire, credentials)
-        if question.behind is not None or not is_unknown_address(reply):
-            return outcome_of(reply, wire)
-        other = _OTHER_WIRE[wire]
-        found = await self._reply_in_dialect(question, other, credentials)
-        if is_unknown_address(found):
-            # More likely the model does not exist: the first reply counts.
-            return outcome_of(reply, wire)
-        if found.status == 200:
-            self._wires.keep(question.model, other)
-        return outcome_of(found, other)
+        # Behind a prompt the question stays on its API. Elsewhere the server may lack this one.
+        if question.behind is None and reply.status in _NO_ENDPOINT:
+            other = _OTHER_WIRE[wire]
+            found = await self._reply_in_dialect(question, other, credentials)
+            if found.status == httpx.codes.OK:
+                self._wires.keep(question.model, other)
+            # On neither: more likely the model does not exist, and the first reply counts.
+            if found.status not in _NO_ENDPOINT:
+                return outcome_of(found, other)
+        return outcome_of(reply, wire)
 
-    def _wire_for(self, question: Question) -> Wire:
-        if question.behind is not None:
-            return question.wire
-        return self._wires.of(question.model) or (CHAT if self._is_foreign else question.wire)
-
-    async def _reply_in_dialect(
-        self, question: Question, wire: Wire, credentials: list[tuple[bytes, bytes]]
-    ) -> HttpReply:
+    async def _reply_in_dialect(self, question: Question, wire: Wire, credentials: Headers) -> HttpReply:
         place = (question.model, wire)
         dialect = self._dialects.of(place) or Dialect.of(question, wire)
         has_learned = False
         while True:
             body = body_of(question, wire, dialect)
-            request = self._http.build_request(
-                "POST",
-                self._upstream.url(wire.path),
-                content=in_pieces(body),
-                headers=[
-                    *credentials,
-                    (b"content-type", b"application/json"),
-                    (b"content-length", str(len(body)).encode()),
-                ],
-            )
-            reply = await fetch(self._http, request, ANSWER_BYTES)
+            reply = await _posted(self._http, self._upstream.url(wire.path), credentials, body, ANSWER_BYTES)
             accepted = learned(reply, dialect)
             # Each refusal removes or renames one field, so this ends after two.
             if accepted == dialect:
@@ -303,16 +290,15 @@ class Summarizer:
             self._dialects.keep(place, dialect)
         return reply
 
-    def key_id(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
+    def key_id(self, headers: Headers) -> str:
         """Identifies the key that is sent, without revealing it; for use in memory only."""
         return sha256(repr(sorted(self._credentials(headers))).encode()).hexdigest()[:16]
 
-    def _credentials(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    def _credentials(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         if self._key is not None:
             return [self._key.header]
         if self._is_foreign:
             return []
-        headers = list(headers)
         companions = [(name, value) for name, value in headers if name.lower() in _CREDENTIAL_COMPANIONS]
         return [*self._names.only(headers), *companions]
 
@@ -324,20 +310,20 @@ class Summarizers:
         self._default = default
         self._routes = routes
 
-    def key_id(self, model: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+    def key_id(self, model: str, headers: Headers) -> str:
         """As `Summarizer.key_id`, of the model's summarizer."""
-        routed = (summarizer for models, summarizer in self._routes if models.means(model))
-        return next(routed, self._default).key_id(headers)
+        return self._of(model)[0].key_id(headers)
 
-    async def ask(
-        self, question: Question, headers: Iterable[tuple[bytes, bytes]], deadline_seconds: float
-    ) -> SummaryOutcome:
+    async def ask(self, question: Question, headers: Headers, deadline_seconds: float) -> SummaryOutcome:
         """As `Summarizer.ask`, of the model's summarizer, under the model's name at that upstream."""
+        summarizer, name = self._of(question.model)
+        return await summarizer.ask(replace(question, model=name), headers, deadline_seconds)
+
+    def _of(self, model: str) -> tuple[Summarizer, str]:
         for models, summarizer in self._routes:
-            if models.means(question.model):
-                asked = replace(question, model=models.asked_for(question.model))
-                return await summarizer.ask(asked, headers, deadline_seconds)
-        return await self._default.ask(question, headers, deadline_seconds)
+            if models.means(model):
+                return summarizer, models.asked_for(model)
+        return self._default, model
 
 
 async def in_time(work: Coroutine[None, None, SummaryOutcome], deadline_seconds: float) -> SummaryOutcome:
