@@ -23,8 +23,8 @@ from palimpsest.proxy.archive import Archive, Place
 from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.settings.session import Origin, origins, own_settings, patched, recall_enabled, session_policy
-from palimpsest.settings.settings import Settings
+from palimpsest.settings.session import origins, own_settings, patched, recall_enabled, session_policy
+from palimpsest.settings.settings import Origin, Settings
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import Journal

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,18 +106,14 @@ def sources_of(
         Source(str(file), str, content),
     ]
     if problems := [*_unknown_variables(environ), *unreadable, *refused]:
-        raise SettingsError("\n".join([*problems, *_wrong_values(sources)]))
+        try:
+            Settings.model_validate(_all_of(sources))
+        except ValidationError as error:
+            # What is missing may be what could not be read.
+            wrong = [one for one in _details(error) if one["loc"] and one["type"] != "missing"]
+            problems += [line for detail in wrong for line in _explained(detail, sources)]
+        raise SettingsError("\n".join(problems))
     return sources
-
-
-def _wrong_values(sources: Sequence[Source]) -> Iterator[str]:
-    """What is wrong with single values. What is missing may be what could not be read."""
-    try:
-        Settings.model_validate(_all_of(sources))
-    except ValidationError as error:
-        for detail in error.errors(include_input=False, include_url=False):
-            if detail["loc"] and detail["type"] != "missing":
-                yield from _explained(detail, sources)
 
 
 def settings_of(sources: Sequence[Source]) -> Settings:
@@ -137,10 +134,7 @@ def settings_of(sources: Sequence[Source]) -> Settings:
 
 
 def _all_of(sources: Sequence[Source]) -> Tree:
-    merged: Tree = {}
-    for source in reversed(sources):
-        merged = _merge(merged, source.tree)
-    return merged
+    return reduce(_merge, (source.tree for source in reversed(sources)), {})
 
 
 def variable_of(key: str) -> str:
@@ -202,9 +196,7 @@ def _json(text: str) -> object:
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable with our prefix that names no section, except those of the tests."""
     for name in sorted(environ):
-        if not name.upper().startswith(PREFIX) or name == CONFIG_VARIABLE:
-            continue
-        if name.startswith(TEST_PREFIX):
+        if not name.upper().startswith(PREFIX) or name == CONFIG_VARIABLE or name.startswith(TEST_PREFIX):
             continue
         if name[len(PREFIX) :].split("__")[0].lower() not in Settings.model_fields:
             known = [CONFIG_VARIABLE, *map(variable_of, known_keys())]
@@ -223,14 +215,10 @@ def _read_file(config: Path | None, environ: Mapping[str, str]) -> tuple[Path, T
         return file, {}, [refused.message]
     # A section whose keys are all commented out is None: it sets nothing.
     given = {str(key): value for key, value in content.items() if value is not None}
-    values = {name for name, value in given.items() if _is_section(name) and not isinstance(value, dict)}
+    sections = {name for name, field in Settings.model_fields.items() if section_of(field.annotation)}
+    values = {name for name, value in given.items() if name in sections and not isinstance(value, dict)}
     problems = [f"{file}: {name} {not_a_section(name, given[name])}" for name in given if name in values]
     return file, {name: value for name, value in given.items() if name not in values}, problems
-
-
-def _is_section(name: str) -> bool:
-    field = Settings.model_fields.get(name)
-    return field is not None and section_of(field.annotation) is not None
 
 
 def nested(dotted: Mapping[str, Any]) -> Tree:
@@ -288,31 +276,9 @@ class _Loader(yaml.SafeLoader):
 
 def _read_yaml(file: Path) -> dict[str, Any]:
     """The file's content, empty for an empty file. FileNotFoundError; SettingsError for all other errors."""
-    content = parsed_yaml(_read_text(file), str(file))
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise SettingsError(f"{file}: must hold sections such as `server:` at the top level")
-    return content
-
-
-def parsed_yaml(text: str, source: str) -> Any:
-    """The value that the text holds. SettingsError, which names the source and the line."""
-    try:
-        return yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
-    except RecursionError:
-        raise SettingsError(f"{source}: is nested too deeply; see docs/configuration.md") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise SettingsError(f"{source}, line {line}: {_problem(error)}") from None
-    except yaml.YAMLError:
-        raise SettingsError(f"{source}: holds a character that YAML does not allow") from None
-
-
-def _read_text(file: Path) -> str:
     try:
         # Skips a byte order mark.
-        return file.read_text(encoding="utf-8-sig")
+        content = yaml.load(file.read_text(encoding="utf-8-sig"), _Loader)  # noqa: S506  # a SafeLoader
     except FileNotFoundError:
         raise
     except IsADirectoryError:
@@ -321,21 +287,32 @@ def _read_text(file: Path) -> str:
         raise SettingsError(f"{file}: is not text in UTF-8; save it as UTF-8") from None
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read ({error.strerror}); is it yours to read?") from None
-
-
-def _problem(error: yaml.MarkedYAMLError) -> str:
-    problem = error.problem or "it breaks off"
-    if "'\\t'" in problem:
-        return "indented with a tab, which YAML does not take; use spaces"
-    if isinstance(error, _RefusedNode):
-        return problem
-    return f"not YAML: {problem}"
+    except RecursionError:
+        raise SettingsError(f"{file}: is nested too deeply; see docs/configuration.md") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        problem = error.problem or "it breaks off"
+        if "'\\t'" in problem:
+            problem = "indented with a tab, which YAML does not take; use spaces"
+        elif not isinstance(error, _RefusedNode):
+            problem = f"not YAML: {problem}"
+        raise SettingsError(f"{file}, line {line}: {problem}") from None
+    except yaml.YAMLError:
+        raise SettingsError(f"{file}: holds a character that YAML does not allow") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file}: must hold sections such as `server:` at the top level")
+    return content
 
 
 def explained(error: ValidationError, sources: Sequence[Source]) -> str:
     """One line per error."""
-    details = error.errors(include_input=False, include_url=False)
-    return "\n".join(line for detail in details for line in _explained(detail, sources))
+    return "\n".join(line for detail in _details(error) for line in _explained(detail, sources))
+
+
+def _details(error: ValidationError) -> list[ErrorDetails]:
+    return error.errors(include_input=False, include_url=False)
 
 
 def nearest(name: str, known: Sequence[str], spelt: Callable[[str], str] = str) -> str:
@@ -358,11 +335,25 @@ def not_a_section(name: str, value: object, spelt: Callable[[str], str] = str) -
 
 
 def _explained(detail: ErrorDetails, sources: Sequence[Source]) -> Iterator[str]:
-    if detail["loc"]:
-        yield _one(detail, sources)
+    location = detail["loc"]
+    if not location:
+        for contradiction in detail["msg"].removeprefix("Value error, ").splitlines():
+            yield f"settings: {contradiction}.{_set_by(contradiction, sources)}"
         return
-    for contradiction in detail["msg"].removeprefix("Value error, ").splitlines():
-        yield f"settings: {contradiction}.{_set_by(contradiction, sources)}"
+    key = ".".join(map(str, location))
+    given = location[:-1] if detail["type"] == "missing" else location
+    where, spelt = next(((s.name, s.spelt) for s in sources if _holds(s.tree, given)), ("settings", str))
+    what = f"{where}: {spelt(key)}"
+    if detail["type"] != "extra_forbidden":
+        yield f"{what} {_said(detail)}. See docs/configuration.md."
+    elif said := why_removed(location):
+        yield f"{what} {said}"
+    elif len(location) == 1 and key in known_keys():
+        section, _, leaf = key.partition(".")
+        remedy = f"Write `{section}:` on a line of its own, and `{leaf}:` indented below it."
+        yield f"{what} is not a setting. {remedy}"
+    else:
+        yield f"{what} is not a setting.{nearest(key, _alternatives(location), spelt)}"
 
 
 def _set_by(contradiction: str, sources: Sequence[Source]) -> str:
@@ -376,18 +367,6 @@ def _set_by(contradiction: str, sources: Sequence[Source]) -> str:
     return f" From: {', '.join(places)}." if places else ""
 
 
-def _one(detail: ErrorDetails, sources: Sequence[Source]) -> str:
-    location = detail["loc"]
-    key = ".".join(map(str, location))
-    given = location[:-1] if detail["type"] == "missing" else location
-    where, spelt = next(((s.name, s.spelt) for s in sources if _holds(s.tree, given)), ("settings", str))
-    if detail["type"] == "extra_forbidden":
-        if said := why_removed(location):
-            return f"{where}: {spelt(key)} {said}"
-        return f"{where}: {spelt(key)} is not a setting.{_remedy(key, location, spelt)}"
-    return f"{where}: {spelt(key)} {_said(detail)}. See docs/configuration.md."
-
-
 def _said(detail: ErrorDetails) -> str:
     if detail["type"] in _SECTION_KINDS:
         return "must be an entry or a section with keys of its own"
@@ -396,13 +375,6 @@ def _said(detail: ErrorDetails) -> str:
         said = detail["msg"].removeprefix("Value error, ").rstrip(".")
         return said if said.startswith(("must", "is ", "has ", "model ")) else f"cannot be used: {said}"
     return words.format(**detail.get("ctx", {}))
-
-
-def _remedy(key: str, location: Sequence[str | int], spelt: Callable[[str], str]) -> str:
-    if len(location) == 1 and key in known_keys():
-        section, _, leaf = key.partition(".")
-        return f" Write `{section}:` on a line of its own, and `{leaf}:` indented below it."
-    return nearest(key, _alternatives(location), spelt)
 
 
 def _holds(tree: Any, location: Sequence[str | int]) -> bool:

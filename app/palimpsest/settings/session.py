@@ -10,23 +10,16 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
 from palimpsest.core.policy import Policy
 from palimpsest.errors import InvalidParameter
-from palimpsest.settings.compacting import PolicySettings, fields_set
+from palimpsest.settings.compacting import PolicySettings
 from palimpsest.settings.fields import Section
 from palimpsest.settings.removed import why_removed
-from palimpsest.settings.settings import (
-    Settings,
-    check_policy,
-    model_settings,
-    to_policy,
-)
-
-Origin = Literal["preset", "deployment", "model", "session"]
+from palimpsest.settings.settings import Origin, Settings, check_policy, chosen, policy_layers, to_policy
 
 
 class SessionRecallSettings(Section):
@@ -70,8 +63,7 @@ def patched(
 
 def own_settings(stored: bytes | None) -> dict[str, Any]:
     """The session's stored settings, without those that were removed since."""
-    read: dict[str, Any] = json.loads(stored) if stored else {}
-    return _without_removed(read)
+    return _without_removed(json.loads(stored) if stored else {})
 
 
 def session_policy(settings: Settings, model: str, stored: bytes | None) -> Policy:
@@ -99,29 +91,11 @@ def origins(settings: Settings, model: str, stored: bytes | None) -> dict[str, O
 
     Stored settings that are no longer accepted are ignored.
     """
-    layers = _layers(settings, model, stored)
-    found: dict[str, Origin] = {field.name: layers.get(field.name, "preset") for field in fields(Policy)}
+    set_by = chosen(policy_layers(settings, model, _own_policy(settings, model, stored)))
+    found: dict[str, Origin] = {field.name: "preset" for field in fields(Policy)}
+    found |= {key: origin for key, (_, origin) in set_by.items()}
     if settings.window.default_window_tokens is not None:
         found["assumed_window_tokens"] = "deployment"
-    return found
-
-
-def _layers(settings: Settings, model: str, stored: bytes | None) -> dict[str, Origin]:
-    """Each set key with the last layer that sets it; a layer with another preset drops earlier layers."""
-    entry = model_settings(settings, model)
-    layers: list[tuple[Origin, PolicySettings]] = [
-        ("deployment", settings.policy),
-        ("model", entry.policy if entry else PolicySettings()),
-        ("session", _own_policy(settings, model, stored)),
-    ]
-    found: dict[str, Origin] = {}
-    name: Any = "auto"
-    for origin, layer in layers:
-        said = fields_set(layer)
-        if said.get("name", name) != name:
-            name = said["name"]
-            found.clear()
-        found |= dict.fromkeys(said, origin)
     return found
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import PrivateAttr, model_validator
 
@@ -38,6 +38,8 @@ from palimpsest.settings.upstreams import (
     WindowSettings,
 )
 
+# The layers of a policy, the weakest first.
+Origin = Literal["preset", "deployment", "model", "session"]
 # The source of what nothing sets.
 DEFAULT = "default"
 
@@ -83,47 +85,37 @@ class Settings(Section):
         self._sources = sources
         return self
 
-    @property
-    def _servers(self) -> Sequence[UpstreamSettings | Route]:
-        return (self.upstream, *self.routes)
-
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
         """All contradictions at once, a line each; they are looked for when every value is valid."""
-        found = (*self._keys_at_home(), *self._named_pages(), *self._keys_apart(), *self._policies())
-        if found:
+        if found := [*self._contradictions()]:
             raise ValueError("\n".join(dict.fromkeys(found)))
         return self
 
-    def _keys_at_home(self) -> Iterator[str]:
+    def _contradictions(self) -> Iterator[str]:
+        servers: Sequence[UpstreamSettings | Route] = (self.upstream, *self.routes)
+        is_open, has_key = self.access.mode == "open", [bool(server.api_key) for server in servers]
         summarizer = self.summarizer.api_key or self.summarizer.worker_key
-        keyed = any(server.api_key or server.headers for server in self._servers) or summarizer
-        if keyed and self.access.mode == "open" and not is_loopback(self.server.host):
+        keyed = any(has_key) or any(server.headers for server in servers) or summarizer
+        if keyed and is_open and not is_loopback(self.server.host):
             yield (
                 "upstream.api_key, upstream.headers, summarizer.api_key or summarizer.worker_key is set, or "
                 "api_key or headers of a route, and "
                 "server.host is not a loopback address, so anybody could use it: set access.mode to keys, or "
                 "listen on 127.0.0.1"
             )
-
-    def _named_pages(self) -> Iterator[str]:
-        if "*" in self.server.cors_origins and self.access.mode == "open":
+        if "*" in self.server.cors_origins and is_open:
             yield (
                 "server.cors_origins holds * and access.mode is open, so any web page could read everything: "
                 "name the origins, or set access.mode to keys"
             )
-
-    def _keys_apart(self) -> Iterator[str]:
-        """A summary may be requested from another server than the conversation: keys must not mix."""
-        has_key = [bool(server.api_key) for server in self._servers]
+        # A summary may be requested from another server than the conversation: keys must not mix.
         if any(has_key) and not all(has_key):
             yield (
                 "some of upstream and routes have an api_key and some have none: set one for each (any word "
                 "for a server that asks for none), so that no key is sent where it does not belong"
             )
-
-    def _policies(self) -> Iterator[str]:
-        """Those of models are looked at where the one that they change holds together."""
+        # Those of models are looked at where the one that they change holds together.
         if found := [*contradictions_in(merged([self.policy]), "policy")]:
             yield from found
             return
@@ -171,25 +163,44 @@ def configured_prices(settings: Settings, model: str) -> Prices | None:
 
 
 def to_policy(settings: Settings, model: str, session: PolicySettings | None = None) -> Policy:
-    """The policy for a model, and for one session of it: later layers win.
-
-    A layer that names another preset drops the numbers of earlier layers, which were meant for their preset.
-    """
-    entry = model_settings(settings, model)
-    layers = [settings.policy, entry.policy if entry else PolicySettings(), session or PolicySettings()]
-    policy = merged(layers)
+    """The policy for a model, and for one session of it: later layers win."""
+    policy = merged([layer for _, layer in policy_layers(settings, model, session)])
     assumed = settings.window.default_window_tokens
     return policy if assumed is None else replace(policy, assumed_window_tokens=assumed)
 
 
+def policy_layers(
+    settings: Settings, model: str, session: PolicySettings | None
+) -> list[tuple[Origin, PolicySettings]]:
+    """What each layer sets of a model's policy, the strongest last."""
+    entry = model_settings(settings, model)
+    return [
+        ("deployment", settings.policy),
+        ("model", entry.policy if entry else PolicySettings()),
+        ("session", session or PolicySettings()),
+    ]
+
+
 def merged(layers: Sequence[PolicySettings]) -> Policy:
     """The last preset that a layer names, with the numbers set for it."""
-    chosen: dict[str, Any] = {}
-    for layer in map(fields_set, layers):
-        if layer.get("name", chosen.get("name", "auto")) != chosen.get("name", "auto"):
-            chosen = {}
-        chosen |= layer
-    return replace(PRESETS[chosen.pop("name", "auto")], **chosen)
+    values = {key: value for key, (value, _) in chosen([("deployment", each) for each in layers]).items()}
+    return replace(PRESETS[values.pop("name", "auto")], **values)
+
+
+def chosen(layers: Iterable[tuple[Origin, PolicySettings]]) -> dict[str, tuple[Any, Origin]]:
+    """Each key that is set, with its value and the last layer that sets it.
+
+    A layer that names another preset drops the numbers of earlier layers, which were meant for their preset.
+    """
+    found: dict[str, tuple[Any, Origin]] = {}
+    name: Any = "auto"
+    for origin, layer in layers:
+        said = fields_set(layer)
+        if said.get("name", name) != name:
+            name = said["name"]
+            found.clear()
+        found |= {key: (value, origin) for key, value in said.items()}
+    return found
 
 
 def check_policy(policy: Policy, where: str) -> None:
