@@ -11,7 +11,7 @@ from starlette.routing import Router
 from palimpsest.api.body import LoggedRequests
 from palimpsest.errors import PalimpsestError
 from palimpsest.main.wiring import Parts, base_url_checked, tracer_class
-from palimpsest.proxy.incoming import ASGIMessage, Receive, Scope, Send
+from palimpsest.proxy.incoming import ASGIApp, ASGIMessage, Receive, Scope, Send
 from palimpsest.proxy.reports import Observer, RequestLog
 from palimpsest.proxy.telemetry.siblings import Siblings
 from palimpsest.settings.settings import Settings
@@ -84,7 +84,13 @@ class Application:
             tracer = (await asyncio.to_thread(tracer_class))(how.otlp_url, content=how.trace_content)
             stack.push_async_callback(tracer.close)
             observers.append(tracer.ended)
-        front, retention = parts.front(parts.metrics(self.siblings, stack))
+
+        def pages() -> ASGIApp:
+            from palimpsest.main.pages import own_pages
+
+            return own_pages(parts)
+
+        front, retention = parts.front(pages, parts.metrics(self.siblings, stack))
         parts.keep(
             stack, parts.newcomers.keep_sweeping(), retention.keep_running(), base_url_checked(settings)
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -261,8 +261,8 @@ class Parts:
         )
         return Windows(self.store.accounts, self.jobs, sources)
 
-    def front(self, metrics: MetricsPage | None) -> tuple[Front, Retention]:
-        """The whole application; and what erases sessions that are kept too long."""
+    def front(self, pages: Callable[[], ASGIApp], metrics: MetricsPage | None) -> tuple[Front, Retention]:
+        """The whole application, with `pages` at the first request for one; and what erases old sessions."""
         settings, store, limits = self.settings, self.store, self.settings.limits
         # Every request needs one. Bounded, since callers choose the models' names.
         policies = lru_cache(REMEMBERED_MODELS)(partial(session_policy, settings))
@@ -295,11 +295,6 @@ class Parts:
             policies.cache_clear,
             self.searching.forget,
         ]
-
-        def pages() -> ASGIApp:
-            from palimpsest.main.pages import own_pages
-
-            return own_pages(self)
 
         own, idle = LazyPages(pages), limits.body_idle_seconds
         models = ModelList(self.destinations)
