@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import pytest
-from palimpsest.api.events import EventStreams, Pace, Wanted
+from palimpsest.api.events import EventStream, Pace
 from palimpsest.api.front import guarded
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.journal.runtime import RuntimeReader
@@ -55,18 +57,19 @@ async def streaming(folder: Path, most: int, pace: Pace = QUICK) -> AsyncIterato
     await talk.turns(1)
     ended = asyncio.Event()
 
-    async def is_admitted() -> bool:
+    async def still_admitted() -> bool:
         return True
 
     # None of these events has a state to be computed.
     states = RuntimeReader(
         store, Archive(store, MessageReader(lambda _: lambda _: 1, 1_000)), cast("Any", None)
     )
-    streams = EventStreams(store.journal, states, most, ended, pace)
+    parts = SimpleNamespace(store=store, states=states, ended=ended, streams=Counter())
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         namespace = scope["path"].strip("/") or "ns"
-        response = streams.response(Wanted(namespace, talk.session, 0, (), is_admitted))
+        caller = SimpleNamespace(parts=parts, namespace=namespace, still_admitted=still_admitted)
+        response = EventStream(cast("Any", caller), talk.session, 0, (), most, pace)
         await guarded(response, scope, receive, send)
 
     async with (

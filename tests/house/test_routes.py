@@ -105,25 +105,6 @@ def test_every_route_is_listed() -> None:
     assert frozenset(pages) == PAGES
 
 
-def test_whoever_calls_a_scoped_route_is_asked_who_he_is() -> None:
-    (pages,) = (
-        source
-        for source in sources("app/palimpsest/api")
-        if (source.path.parent.name, source.path.stem) == ("api", "pages")
-    )
-    routers = [
-        {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
-        for node in ast.walk(pages.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("Router")
-    ]
-    asking = [
-        router for router in routers if "Depends(CallerAuthentication" in router.get("dependencies", "")
-    ]
-    assert [router.get("prefix") for router in asking] == ["'/api'", None]
-    # The third holds them all, and what anybody may read.
-    assert len(routers) == len(asking) + 1
-
-
 def test_a_route_is_seen() -> None:
     """The control: decorators and direct registrations, on any object."""
     decorated = '@pages.get("/a")\nasync def f(): ...\n'

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper
 from pathlib import Path
 from typing import Any
 
 import httpx
-from fastapi.dependencies import models as dependencies
 from palimpsest.main.application import create_app
 from palimpsest.settings.load import load_settings
 
@@ -96,11 +94,3 @@ async def fronting(
         httpx.AsyncClient(base_url=address, timeout=patience_seconds, trust_env=False, verify=False) as http,
     ):
         yield Front(address, http)
-    _release_applications()
-
-
-def _release_applications() -> None:
-    """FastAPI remembers endpoints for as long as the process lives, and with them whole applications."""
-    for cached in vars(dependencies).values():
-        if isinstance(cached, _lru_cache_wrapper):
-            cached.cache_clear()

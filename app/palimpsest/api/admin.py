@@ -7,26 +7,30 @@ They show no text: no message, title, name of a session or model. A door before 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Annotated, Literal, TypedDict
 
 import structlog
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from palimpsest.api.callers import check_fields
-from palimpsest.api.description import OperationRoute
-from palimpsest.api.replies import Reply, UtcTime, described, reply, utc_time, utc_time_or_none
-from palimpsest.api.transfer import EraseReceipt, SessionEraser, receipt_fields
+from palimpsest.api.callers import OperationRoute, Parts, at_most, check_fields
+from palimpsest.api.replies import (
+    Reply,
+    UtcTime,
+    described,
+    page_of,
+    reply,
+    shape_of,
+    utc_time,
+    utc_time_or_none,
+)
+from palimpsest.api.sessions import EraseReceipt, receipt_fields
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
-from palimpsest.proxy.namespace_views import NamespaceView, NamespaceViews
+from palimpsest.proxy.namespace_views import NamespaceView
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.storage.accounts import KeyRow
-from palimpsest.storage.namespaces import Failure
 
 PREFIX = "/api/admin"
-_MOST = 200
 NamespaceId = Annotated[str, Path(max_length=200, description="Id of a namespace.")]
 _log = structlog.get_logger("palimpsest.operator")
 
@@ -119,107 +123,73 @@ class AdminDoor:
         await self._app(scope, receive, send)
 
 
-class AdminPages:
-    """The endpoints."""
-
-    def __init__(self, views: NamespaceViews, erases: SessionEraser) -> None:
-        self._views = views
-        self._erases = erases
-
-    def on(self, admin: APIRouter) -> None:
-        """Register the routes."""
-        admin.add_api_route("/api/admin/namespaces", self.list_namespaces, methods=["GET"])
-        admin.add_api_route("/api/admin/namespaces/{ident}", self.get_namespace, methods=["GET"])
-        admin.add_api_route("/api/admin/namespaces/{ident}", self.erase_namespace, methods=["DELETE"])
-
-    async def list_namespaces(
-        self,
-        limit: Annotated[int, Query(ge=1, le=_MOST, description="At most so many.")] = 50,
-        after: Annotated[str, Query(max_length=200, description="`next` of the page before.")] = "",
-    ) -> Reply[NamespaceList]:
-        """List namespaces, with their sizes and use."""
-        now = time.time()
-        found = await self._views.page(after, limit + 1, now)
-        page = found[:limit]
-        return reply(
-            {
-                "namespaces": [_fields(view, now) for view in page],
-                "next": page[-1].row.id if len(found) > limit else None,
-            }
-        )
-
-    async def get_namespace(self, ident: NamespaceId) -> Reply[NamespaceDetails]:
-        """Get a namespace, with its newest failures."""
-        now = time.time()
-        found = await self._views.one(ident, now)
-        if found is None:
-            raise missing()
-        view, failures = found
-        return reply({**_fields(view, now), "failures": [_failure(each) for each in failures]})
-
-    async def erase_namespace(
-        self,
-        ident: NamespaceId,
-        confirm: Annotated[Literal["everything"], Query(description="A safeguard.")],
-    ) -> Reply[NamespaceEraseReceipt]:
-        """Erase all sessions of a namespace; answers with a receipt."""
-        del confirm
-        if await self._views.row(ident) is None:
-            raise missing()
-        _log.info("admin_erase", namespace=ident)
-        return reply({**receipt_fields(await self._erases.namespace(ident)), "namespace": ident})
-
-
-def admin_router() -> APIRouter:
-    """The router of the operator's endpoints; a query field that an endpoint does not have is refused."""
-    return APIRouter(dependencies=[Depends(_check_fields)], route_class=OperationRoute)
-
-
 async def _check_fields(request: Request) -> None:
     check_fields(request, frozenset[str]().__contains__)
 
 
+# A query field that an endpoint does not have is refused.
+admin = APIRouter(dependencies=[Depends(_check_fields)], route_class=OperationRoute)
+
+
+@admin.get("/api/admin/namespaces")
+async def list_namespaces(
+    parts: Parts,
+    limit: Annotated[int, at_most(200)] = 50,
+    after: Annotated[str, Query(max_length=200, description="`next` of the page before.")] = "",
+) -> Reply[NamespaceList]:
+    """List namespaces, with their sizes and use."""
+    now = time.time()
+    page, more = page_of(await parts.namespaces.page(after, limit + 1, now), limit, "row.id")
+    return reply({"namespaces": [_fields(view, now) for view in page], "next": more})
+
+
+@admin.get("/api/admin/namespaces/{ident}")
+async def get_namespace(parts: Parts, ident: NamespaceId) -> Reply[NamespaceDetails]:
+    """Get a namespace, with its newest failures."""
+    now = time.time()
+    found = await parts.namespaces.one(ident, now)
+    if found is None:
+        raise missing()
+    view, failures = found
+    failed = [shape_of(FailedTurn, failure, at=utc_time(failure.started_at)) for failure in failures]
+    return reply({**_fields(view, now), "failures": failed})
+
+
+@admin.delete("/api/admin/namespaces/{ident}")
+async def erase_namespace(
+    parts: Parts,
+    ident: NamespaceId,
+    confirm: Annotated[Literal["everything"], Query(description="A safeguard.")],
+) -> Reply[NamespaceEraseReceipt]:
+    """Erase all sessions of a namespace; answers with a receipt."""
+    del confirm
+    if await parts.namespaces.row(ident) is None:
+        raise missing()
+    _log.info("admin_erase", namespace=ident)
+    return reply(receipt_fields(NamespaceEraseReceipt, await parts.erases.namespace(ident), namespace=ident))
+
+
 def _fields(view: NamespaceView, now: float) -> NamespaceFields:
+    turns = view.turns
     return {
         "id": view.row.id,
         "created_at": utc_time(view.row.created_at),
         "proven": view.row.proven_at is not None,
-        "keys": _keys(view.keys),
+        "keys": [
+            shape_of(
+                IssuedKeyFields,
+                key,
+                created_at=utc_time(key.created_at),
+                revoked_at=utc_time_or_none(key.revoked_at),
+                expires_at=utc_time_or_none(key.expires_at),
+                last_used_at=utc_time_or_none(key.last_used_at),
+            )
+            for key in view.keys
+        ],
         "sessions": view.stored.sessions,
         "messages": view.stored.messages,
         "bytes": view.size,
-        "last_24_hours": {
-            "since": utc_time(now - DAY),
-            "turns": view.turns.turns,
-            "failures": view.turns.failures,
-        },
-        "today": {"day": day_of(now), "tokens": view.turns.tokens, "dollars": view.dollars},
+        "last_24_hours": shape_of(RecentTurns, turns, since=utc_time(now - DAY)),
+        "today": {"day": day_of(now), "tokens": turns.tokens, "dollars": view.dollars},
         "last_used_at": utc_time_or_none(view.stored.updated_at),
-    }
-
-
-def _keys(keys: Sequence[KeyRow]) -> list[IssuedKeyFields]:
-    return [
-        {
-            "id": key.id,
-            "label": key.label,
-            "created_at": utc_time(key.created_at),
-            "revoked_at": utc_time_or_none(key.revoked_at),
-            "expires_at": utc_time_or_none(key.expires_at),
-            "last_used_at": utc_time_or_none(key.last_used_at),
-            "retention_days": key.retention_days,
-            "retention_bytes": key.retention_bytes,
-        }
-        for key in keys
-    ]
-
-
-def _failure(failure: Failure) -> FailedTurn:
-    return {
-        "id": failure.id,
-        "at": utc_time(failure.started_at),
-        "state": failure.state,
-        "code": failure.code,
-        "cause": failure.cause,
-        "status": failure.status,
     }

@@ -1,31 +1,54 @@
-"""Authentication of our own endpoints' callers (rule 25), and parsing and refusal of their bodies."""
+"""What our own endpoints work with: the parts of the program, the caller, and the session that a path names.
+
+Every route of `api_router` authenticates its caller (rule 25). Bodies are read after that, and bounded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Annotated, TypeVar
+import asyncio
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
 
 import structlog
-from fastapi import Depends, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
-from starlette.exceptions import HTTPException
 
 from palimpsest.api.body import read_body
-from palimpsest.errors import (
-    InvalidJson,
-    InvalidParameter,
-    MethodNotAllowed,
-    PalimpsestError,
-    RequestError,
-    UnsupportedMediaType,
-)
-from palimpsest.proxy.access import Access, Caller
-from palimpsest.proxy.archive import missing
+from palimpsest.api.paper import PageRoute, PageTemplates, way_of
+from palimpsest.errors import InvalidJson, InvalidParameter, RequestError, UnsupportedMediaType
+from palimpsest.proxy.access import Access
+from palimpsest.proxy.archive import Archive, Place
+from palimpsest.proxy.compacting.context_loader import ContextLoader
+from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.compacting.windows import Windows
+from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.compaction_views import CompactionViews
+from palimpsest.proxy.erasing import Eraser
+from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import Headers, asking_of
+from palimpsest.proxy.journal.runtime import RuntimeReader
+from palimpsest.proxy.journal.session_journal import SessionJournal
+from palimpsest.proxy.journal.transfer import Imports
+from palimpsest.proxy.memory_blocks import MemoryBlocks
+from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.operator import OperatorAccess
+from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.quotas import Quota
+from palimpsest.proxy.recall.indexing import Indexer
+from palimpsest.proxy.recall.searching import Searcher
+from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.reports import printable
+from palimpsest.proxy.session_lists import SessionLists
+from palimpsest.proxy.turn import ReadBranch
+from palimpsest.settings.settings import Settings
+from palimpsest.storage.history import SessionRow
+from palimpsest.storage.store import Store
 
 Order = TypeVar("Order", bound=BaseModel)
 # Parameters that several endpoints have.
@@ -40,40 +63,167 @@ Branch = Annotated[
 # Bodies of our own endpoints have a few fields; this leaves room for a focus and any id.
 ORDER_BYTES = 65_536
 ORDER_SECONDS = 10.0
+# References to rows and rules of the specification in docstrings.
+SPEC_ROW = re.compile(r" \((?:[A-Z]\d\d|rule \d+)\)")
 _log = structlog.get_logger("palimpsest.operator")
 
 
-class CallerAuthentication:
-    """Authenticates callers as the chat endpoints do, and stores the caller in the request's state.
+def at_most(limit: int) -> Any:
+    """The query parameter `limit` of a list."""
+    return Query(ge=1, le=limit, description="At most so many.")
 
-    The operator may read as another caller, where `operator` allows it; no credential goes upstream then.
+
+@dataclass(frozen=True, slots=True)
+class ApiParts:
+    """What the endpoints work with.
+
+    Event streams end when `ended` is set: a stopping server sets it first, since it waits for open responses.
     """
 
-    def __init__(self, access: Access, operator: OperatorAccess) -> None:
-        self._access = access
-        self._operator = operator
+    store: Store
+    archive: Archive
+    access: Access
+    operator: OperatorAccess
+    settings: Settings
+    contexts: ContextLoader
+    viewing: ViewPlanner
+    states: RuntimeReader
+    journal: SessionJournal
+    blocks: MemoryBlocks
+    imports: Imports
+    erases: Eraser
+    searching: Searcher
+    recall: RecallTools
+    indexing: Indexer
+    windows: Windows
+    exchanges: ExchangeViews
+    compactions: CompactionViews
+    overviews: Overviews
+    lists: SessionLists
+    namespaces: NamespaceViews
+    ended: asyncio.Event
+    paper: PageTemplates = field(default_factory=PageTemplates)
+    # Open streams of events by namespace.
+    streams: Counter[str] = field(default_factory=Counter)
+    # Concurrent changes of one session's settings must not undo each other.
+    patching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def admit(self, request: Request) -> None:
-        """Identify the caller. Every route under `/api` depends on this."""
-        incoming, path = asking_of(request.scope), request.url.path
-        read_as = await self._operator.reader(path, incoming)
-        request.state.caller = read_as or await self._access.caller_of(incoming)
-        request.state.credentials = () if read_as else self._access.credentials_of(incoming)
-        request.state.is_admitted = partial(self._is_admitted, request)
-        if read_as:
-            _log.info("admin_read", namespace=read_as.namespace, path=printable(path))
 
-    async def _is_admitted(self, request: Request) -> bool:
-        incoming, namespace = asking_of(request.scope), _admitted(request).namespace
+async def parts_of(request: Request) -> ApiParts:
+    """The parts of the application that answers the request."""
+    parts: ApiParts = request.app.state.parts
+    return parts
+
+
+Parts = Annotated[ApiParts, Depends(parts_of)]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCaller:
+    """The caller of a request. `credentials` is its own key, for requests to the upstream on its behalf."""
+
+    parts: ApiParts
+    request: Request
+    namespace: str
+    quota: Quota | None
+    credentials: Headers
+
+    async def still_admitted(self) -> bool:
+        """False once the caller may not read any more, as `Access.still_admits`."""
+        incoming = asking_of(self.request.scope)
         try:
-            read_as = await self._operator.reader(request.url.path, incoming)
+            read_as = await self.parts.operator.reader(self.request.url.path, incoming)
         except RequestError:
             return False
-        return read_as is not None or await self._access.still_admits(incoming, namespace)
+        return read_as is not None or await self.parts.access.still_admits(incoming, self.namespace)
 
-    async def refuse_unknown(self, request: Request) -> None:
-        """InvalidParameter for a query field that neither the endpoint nor a client's way to identify has."""
-        check_fields(request, self._access.is_expected_field)
+    async def order(self, kind: type[Order]) -> Order:
+        """The request's body as `kind`; an empty body is an empty object.
+
+        Read here and not by the framework: after authentication, and bounded. UnsupportedMediaType for a body
+        that is not declared as JSON.
+        """
+        require_json(self.request)
+        body = await read_body(self.request.scope, self.request.receive, ORDER_BYTES, ORDER_SECONDS)
+        try:
+            return kind.model_validate_json(body or b"{}")
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            raise InvalidJson("The body is not valid JSON.")
+        said = first["msg"]
+        if first["type"] == "extra_forbidden":
+            known = [one.alias or name for name, one in kind.model_fields.items()]
+            said = f"There is no such field here; there are {', '.join(known)}"
+        raise InvalidParameter(f"{said}.", param=".".join(map(str, first["loc"])) or None)
+
+    async def page(self, template: str, facts: Mapping[str, Any]) -> Response:
+        """A page for the caller's browser."""
+        return await self.parts.paper.page(way_of(self.request), template, facts)
+
+
+async def admit(request: Request) -> ApiCaller:
+    """The caller, authenticated as on the chat endpoints.
+
+    The operator may read as another caller, where `OperatorAccess` allows it; no credential goes upstream
+    then.
+    """
+    parts = await parts_of(request)
+    incoming, path = asking_of(request.scope), request.url.path
+    if read_as := await parts.operator.reader(path, incoming):
+        _log.info("admin_read", namespace=read_as.namespace, path=printable(path))
+        return ApiCaller(parts, request, read_as.namespace, read_as.quota, ())
+    caller = await parts.access.caller_of(incoming)
+    credentials = parts.access.credentials_of(incoming)
+    return ApiCaller(parts, request, caller.namespace, caller.quota, credentials)
+
+
+# The caller of an endpoint.
+Admitted = Annotated[ApiCaller, Depends(admit)]
+
+
+@dataclass(frozen=True, slots=True)
+class CallersSession(ApiCaller):
+    """The caller's session with this id or name; nothing is read before a method is called.
+
+    Each raises NotFound for a session that does not exist or is another caller's.
+    """
+
+    name: str
+
+    async def row(self) -> SessionRow:
+        """The session."""
+        return await self.parts.archive.session(self.namespace, self.name)
+
+    async def place(self, branch: str | None = None) -> Place:
+        """The default branch, or the one that `branch` names."""
+        return await self.parts.archive.place(self.namespace, self.name, branch)
+
+    async def branch(self, place: Place) -> ReadBranch:
+        """The branch, for which a model may be asked with the caller's key and quota."""
+        return await self.parts.archive.branch(place, self.credentials, self.quota)
+
+    async def context(
+        self, branch: str | None = None, *, by_hand: bool = False
+    ) -> tuple[Place, CompactionContext]:
+        """The branch, and what a compaction of it depends on now; see `ContextLoader.of`."""
+        place = await self.place(branch)
+        return place, await self.parts.contexts.of(await self.branch(place), by_hand=by_hand)
+
+
+async def session_of(caller: Admitted, name: SessionName) -> CallersSession:
+    """The session that the path names."""
+    fields = caller.parts, caller.request, caller.namespace, caller.quota, caller.credentials
+    return CallersSession(*fields, name)
+
+
+# The session of an endpoint, with its caller.
+AskedSession = Annotated[CallersSession, Depends(session_of)]
+
+
+async def refuse_unknown(request: Request, parts: Parts) -> None:
+    """InvalidParameter for a query field that neither the endpoint nor a client's way to identify has."""
+    check_fields(request, parts.access.is_expected_field)
 
 
 def check_fields(request: Request, is_expected: Callable[[str], bool]) -> None:
@@ -85,39 +235,33 @@ def check_fields(request: Request, is_expected: Callable[[str], bool]) -> None:
             raise InvalidParameter(f"There is no such parameter here; this endpoint {takes}.", param=name)
 
 
-def _admitted(request: Request) -> Caller:
-    caller: Caller = request.state.caller
-    return caller
+class OperationRoute(APIRoute):
+    """A route that is named like its function and described by its docstring."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        named = {"response_model": None, "operation_id": endpoint.__name__}
+        super().__init__(path, endpoint, **options | named)
+        summary, _, text = SPEC_ROW.sub("", inspect.cleandoc(endpoint.__doc__ or "")).partition("\n\n")
+        self.summary, self.description = summary.removesuffix("."), text or summary
+        self.query_fields = list(_query_fields(self.dependant))
 
 
-# The caller parameter of an endpoint; a route without authentication fails closed.
-Admitted = Annotated[Caller, Depends(_admitted)]
+def _query_fields(dependant: Dependant) -> Iterator[str]:
+    yield from (one.alias for one in dependant.query_params)
+    for below in dependant.dependencies:
+        yield from _query_fields(below)
 
 
-def credentials_of(request: Request) -> Headers:
-    """The caller's own key, for requests to the upstream on its behalf."""
-    credentials: Headers = request.state.credentials
-    return credentials
+def api_router() -> APIRouter:
+    """A router of endpoints under `/api`, which authenticate their callers."""
+    return APIRouter(
+        prefix="/api", dependencies=[Depends(admit), Depends(refuse_unknown)], route_class=OperationRoute
+    )
 
 
-def still_admitted(request: Request) -> Callable[[], Awaitable[bool]]:
-    """Asks again whether the caller may read, as `Access.still_admits`."""
-    asks: Callable[[], Awaitable[bool]] = request.state.is_admitted
-    return asks
-
-
-async def order_of(request: Request, kind: type[Order]) -> Order:
-    """The request's body as `kind`; an empty body is an empty object.
-
-    Read here and not by the framework: after authentication, and bounded. UnsupportedMediaType for a body
-    that is not declared as JSON.
-    """
-    require_json(request)
-    body = await read_body(request.scope, request.receive, ORDER_BYTES, ORDER_SECONDS)
-    try:
-        return kind.model_validate_json(body or b"{}")
-    except ValidationError as error:
-        raise _invalid(error, kind) from None
+def page_router() -> APIRouter:
+    """A router of pages, which authenticate their callers."""
+    return APIRouter(dependencies=[Depends(admit)], route_class=PageRoute)
 
 
 def require_json(request: Request) -> None:
@@ -132,30 +276,3 @@ def require_json(request: Request) -> None:
             "-H 'content-type: application/json').",
             param="Content-Type",
         )
-
-
-def _invalid(error: ValidationError, kind: type[BaseModel]) -> InvalidJson | InvalidParameter:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    if first["type"] == "json_invalid":
-        return InvalidJson("The body is not valid JSON.")
-    said = first["msg"]
-    if first["type"] == "extra_forbidden":
-        known = [field.alias or name for name, field in kind.model_fields.items()]
-        said = f"There is no such field here; there are {', '.join(known)}"
-    return InvalidParameter(f"{said}.", param=".".join(map(str, first["loc"])) or None)
-
-
-def problem_of(error: Exception) -> PalimpsestError:
-    """Our own error as it is, one of the framework's translated."""
-    match error:
-        case PalimpsestError():
-            return error
-        case RequestValidationError():
-            first = error.errors()[0]
-            return InvalidParameter(f"{first['msg']}.", param=str(first["loc"][-1]))
-        case HTTPException(status_code=404):
-            return missing()
-        case HTTPException(status_code=405):
-            return MethodNotAllowed("This path exists, but not with this method.")
-        case _:
-            return RequestError("The request cannot be understood.")

@@ -1,38 +1,48 @@
-"""Endpoints of a session's compactions: their list, one beside its originals, and what followed each."""
+"""Endpoints of a session's compactions: they list, show, compare and undo them."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Literal, TypedDict
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
-from palimpsest.api.callers import Admitted, SessionName
+from palimpsest.api.callers import AskedSession, Branch, CallersSession, api_router, at_most
 from palimpsest.api.replies import (
     MessageId,
+    NextId,
     Reply,
     Tokens,
     UtcTime,
     described,
+    page_of,
     reply,
+    shape_of,
     utc_time,
     utc_time_or_none,
 )
+from palimpsest.api.sessions import PlaceFields, place_fields
+from palimpsest.core.runtime.events import Event
 from palimpsest.core.view.compaction import (
     Author,
     Compaction,
     CompactionKind,
-    SpentTokens,
     Trigger,
+    builders,
     context_id,
+    restored,
 )
-from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.compaction_views import CompactionViews, Folding, Followed
-from palimpsest.proxy.exchange_views import ExchangeViews
+from palimpsest.core.view.view import applicable, applies
+from palimpsest.core.wire.json_text import encoded
+from palimpsest.errors import NotUndoable
+from palimpsest.proxy.archive import missing
+from palimpsest.proxy.compaction_views import Folding, Followed
 from palimpsest.storage.compactions import StoredCompaction
-from palimpsest.storage.store import Store
+from palimpsest.storage.history import SessionRow
+from palimpsest.storage.journal import EventRow
 
-_MOST_COMPACTIONS = 500
 CompactionId = Annotated[str, Path(description="Id of a compaction of the session.")]
+CheckpointId = Annotated[str, Path(description="Id of a checkpoint of the session.")]
 
 
 class SummaryTokensFields(TypedDict):
@@ -90,7 +100,7 @@ class CompactionPage(TypedDict):
 
     session: str
     compactions: list[StoredCompactionFields]
-    next: Annotated[str | None, described("The `after` of the next page; null on the last one.")]
+    next: NextId
 
 
 class FollowedCompaction(TypedDict):
@@ -149,110 +159,170 @@ class WholeCompaction(FoldingFields):
     session: str
 
 
-class CompactionPages:
-    """Compactions of a session, each beside its originals, and what followed them."""
+class UndoneCompaction(TypedDict):
+    """What was undone, and the compaction that is in force again."""
 
-    def __init__(
-        self, archive: Archive, store: Store, views: CompactionViews, exchanges: ExchangeViews
-    ) -> None:
-        self._archive = archive
-        self._store = store
-        self._views = views
-        self._exchanges = exchanges
+    session: str
+    compaction: str
+    undone_at: UtcTime
+    restored: str | None
 
-    def on(self, api: APIRouter) -> None:
-        """Register the routes."""
-        api.add_api_route("/sessions/{name:path}/compactions", self.list_compactions, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/report", self.get_report, methods=["GET"])
-        api.add_api_route(
-            "/sessions/{name:path}/compactions/{compaction}", self.get_compaction, methods=["GET"]
-        )
 
-    async def list_compactions(
-        self,
-        caller: Admitted,
-        name: SessionName,
-        limit: Annotated[int, Query(ge=1, le=_MOST_COMPACTIONS, description="At most so many.")] = 100,
-        after: Annotated[str, Query(max_length=100, description="The `next` of the page before.")] = "",
-    ) -> Reply[CompactionPage]:
-        """List the compactions of a session, oldest first."""
-        row = await self._archive.session(caller.namespace, name)
-        stored = await self._store.compactions.of_session(caller.namespace, row.id)
-        start = 1 + next((at for at, one in enumerate(stored) if one.compaction.id == after), -1)
-        page = stored[start : start + limit]
-        more = page[-1].compaction.id if start + limit < len(stored) else None
-        shown = [stored_fields(one) for one in page]
-        return reply({"session": row.id, "compactions": shown, "next": more})
+class RestoredCheckpoint(PlaceFields):
+    """The compactions that were undone, and the one that is in force now."""
 
-    async def get_report(self, caller: Admitted, name: SessionName) -> Reply[SessionReport]:
-        """Report what followed each compaction of the default branch.
+    checkpoint: str
+    undone: list[str]
+    restored: str | None
 
-        Also what makes the session dearer than need be.
-        """
-        row = await self._archive.session(caller.namespace, name)
-        followed = await self._views.followed(caller.namespace, row)
-        findings = await self._exchanges.findings(caller.namespace, row)
-        return reply(
-            {
-                "session": row.id,
-                "compactions": [followed_fields(one) for one in followed],
-                "findings": [
-                    {"kind": one.kind, "names": list(one.names), "times": one.times, "tokens": one.tokens}
-                    for one in findings
-                ],
-            }
-        )
 
-    async def get_compaction(
-        self, caller: Admitted, name: SessionName, compaction: CompactionId
-    ) -> Reply[WholeCompaction]:
-        """Get a compaction beside its originals.
+api = api_router()
 
-        What it folded, and each line of its summary with the messages it comes from.
-        """
-        row = await self._archive.session(caller.namespace, name)
-        found = await self._views.folding(caller.namespace, row, compaction)
-        cost = await self._views.cost_of(found.stored.compaction)
-        return reply({"session": row.id, **folding_fields(found, cost)})
+
+@api.get("/sessions/{name:path}/compactions")
+async def list_compactions(
+    session: AskedSession,
+    limit: Annotated[int, at_most(500)] = 100,
+    after: Annotated[str, Query(max_length=100, description="The `next` of the page before.")] = "",
+) -> Reply[CompactionPage]:
+    """List the compactions of a session, oldest first."""
+    row = await session.row()
+    stored = await session.parts.store.compactions.of_session(session.namespace, row.id)
+    start = 1 + next((at for at, one in enumerate(stored) if one.compaction.id == after), -1)
+    page, more = page_of(stored[start:], limit, "compaction.id")
+    return reply({"session": row.id, "compactions": [stored_fields(one) for one in page], "next": more})
+
+
+@api.get("/sessions/{name:path}/report")
+async def get_report(session: AskedSession) -> Reply[SessionReport]:
+    """Report what followed each compaction of the default branch.
+
+    Also what makes the session dearer than need be.
+    """
+    row, parts = await session.row(), session.parts
+    followed = await parts.compactions.followed(session.namespace, row)
+    findings = await parts.exchanges.findings(session.namespace, row)
+    return reply(
+        {
+            "session": row.id,
+            "compactions": [followed_fields(one) for one in followed],
+            "findings": [shape_of(FindingFields, one, names=list(one.names)) for one in findings],
+        }
+    )
+
+
+@api.get("/sessions/{name:path}/compactions/{compaction}")
+async def get_compaction(session: AskedSession, compaction: CompactionId) -> Reply[WholeCompaction]:
+    """Get a compaction beside its originals.
+
+    What it folded, and each line of its summary with the messages it comes from.
+    """
+    row, views = await session.row(), session.parts.compactions
+    found = await views.folding(session.namespace, row, compaction)
+    cost = await views.cost_of(found.stored.compaction)
+    return reply({"session": row.id, **folding_fields(found, cost)})
+
+
+@api.post("/sessions/{name:path}/compactions/{compaction}/undo")
+async def undo_compaction(session: AskedSession, compaction: CompactionId) -> Reply[UndoneCompaction]:
+    """Undo a compaction.
+
+    From the next request on the one it was made from is in force again. 409 when it was undone before, or
+    when another one in force was made from it.
+    """
+    row = await session.row()
+    stored = await session.parts.store.compactions.of_session(session.namespace, row.id)
+    everything = [one.compaction for one in stored]
+    standing = [one.compaction for one in stored if one.undone_at is None]
+    found = next((one for one in everything if one.id == compaction), None)
+    if found is None:
+        raise missing()
+    if newer := builders(found, standing):
+        raise NotUndoable(f"The compaction {newer[-1].id} was made from it: undo that one first.")
+    now = time.time()
+    back = restored(found, everything, [one for one in standing if one is not found])
+    if not await _undone(session, row, found, back, now):
+        raise NotUndoable("The compaction has been undone before.")
+    return reply(
+        {
+            "session": row.id,
+            "compaction": found.id,
+            "undone_at": utc_time(now),
+            "restored": back.id if back else None,
+        }
+    )
+
+
+@api.post("/sessions/{name:path}/checkpoints/{checkpoint}/restore")
+async def restore_checkpoint(
+    session: AskedSession, checkpoint: CheckpointId, branch: Branch = None
+) -> Reply[RestoredCheckpoint]:
+    """Undo the compactions since a checkpoint.
+
+    Messages since then stay. 409, and nothing undone, when a compaction in force on another branch was
+    made from one of them.
+    """
+    place, store = await session.place(branch), session.parts.store
+    at = session.namespace, place.row.id
+    found = await store.journal.checkpoint(*at, checkpoint)
+    talk = (await session.branch(place)).conversation
+    if found is None or found.point not in (*talk.names, *talk.chains):
+        raise missing()
+    stored = await store.compactions.of_session(*at)
+    everything = [one.compaction for one in stored]
+    left = [one.compaction for one in stored if one.undone_at is None]
+    since = [one.compaction for one in stored if one.arrival > found.arrival]
+    gone = [one for one in reversed(since) if one in left and applies(one, talk)]
+    if above := [other for one in gone for other in builders(one, left) if other not in gone]:
+        raise NotUndoable(f"The compaction {above[-1].id} of another branch was made from it.")
+    now = time.time()
+    for one in gone:
+        left.remove(one)
+        await _undone(session, place.row, one, restored(one, everything, left), now)
+    force = applicable(left, talk)
+    return reply(
+        {
+            **place_fields(place),
+            "checkpoint": checkpoint,
+            "undone": [one.id for one in gone],
+            "restored": force.id if force else None,
+        }
+    )
+
+
+async def _undone(
+    session: CallersSession, row: SessionRow, compaction: Compaction, back: Compaction | None, now: float
+) -> bool:
+    """Undo it and record an event; False when it was undone before."""
+    store, at = session.parts.store, (session.namespace, row.id)
+    if not await store.compactions.undo(*at, compaction.id, now):
+        return False
+    payload = {"compactionId": compaction.id, "restoredId": back.id if back else None}
+    said = Event("compaction_undone", payload)
+    # The id makes repeated calls record a single event.
+    event = EventRow(f"{compaction.id}:undone", said.type, encoded(said.payload), now)
+    await store.journal.add_events(*at, [event])
+    return True
 
 
 def compaction_fields(compaction: Compaction) -> MadeCompaction:
     """A compaction's record."""
-    names = compaction.names()
-    return {
-        "id": compaction.id,
-        "kind": compaction.kind,
-        "trigger": compaction.trigger,
-        "reason": compaction.reason,
-        "policy": compaction.policy,
-        "author": compaction.author,
-        "model": compaction.model,
-        "passes": compaction.passes,
-        "rebuilt": compaction.rebuilt,
-        "parents": list(compaction.parents),
-        "tokens_before": compaction.tokens_before,
-        "tokens_after": compaction.tokens_after,
-        "tokens_freed": compaction.tokens_before - compaction.tokens_after,
-        "spent": _spent_fields(compaction.spent),
-        "messages_folded": compaction.messages_folded,
-        "watermark": context_id(compaction.watermark) if compaction.watermark else None,
-        "kept": [context_id(chain) for chain in compaction.kept],
-        "masks": [
-            {"message": names[mask.chain], "limit_chars": mask.limit_chars} for mask in compaction.masks
-        ],
-        "summary": compaction.summary,
-        "memory": compaction.memory,
-    }
-
-
-def _spent_fields(spent: SpentTokens | None) -> SummaryTokensFields | None:
-    if spent is None:
-        return None
-    return {
-        "prompt_tokens": spent.prompt,
-        "cached_tokens": spent.cached,
-        "completion_tokens": spent.completion,
-    }
+    names, spent = compaction.names(), compaction.spent
+    return shape_of(
+        MadeCompaction,
+        compaction,
+        parents=list(compaction.parents),
+        tokens_freed=compaction.tokens_before - compaction.tokens_after,
+        spent=spent
+        and {
+            "prompt_tokens": spent.prompt,
+            "cached_tokens": spent.cached,
+            "completion_tokens": spent.completion,
+        },
+        watermark=context_id(compaction.watermark) if compaction.watermark else None,
+        kept=[context_id(chain) for chain in compaction.kept],
+        masks=[{"message": names[one.chain], "limit_chars": one.limit_chars} for one in compaction.masks],
+    )
 
 
 def stored_fields(stored: StoredCompaction) -> StoredCompactionFields:
@@ -266,19 +336,14 @@ def stored_fields(stored: StoredCompaction) -> StoredCompactionFields:
 
 def followed_fields(one: Followed) -> FollowedCompaction:
     """What followed a compaction."""
-    return {
-        "compaction": one.compaction.id,
-        "since": one.since,
-        "turns": one.turns,
-        "calls": one.after.all_calls,
-        "calls_until_change": one.after.calls,
-        "repeated_calls": one.after.repeated,
-        "repeated_cost": one.repeated_cost,
-        "lookups": one.lookups,
-        "cost": one.cost,
-        "saved": one.saved,
-        "waited_seconds": one.waited_seconds,
-    }
+    return shape_of(
+        FollowedCompaction,
+        one,
+        compaction=one.compaction.id,
+        calls=one.after.all_calls,
+        calls_until_change=one.after.calls,
+        repeated_calls=one.after.repeated,
+    )
 
 
 def folding_fields(found: Folding, cost: float | None) -> FoldingFields:

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
-from fastapi import APIRouter
-from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.routing import BaseRoute
 
 from palimpsest import errors
-from palimpsest.api.documents import MEDIA_TYPES
+from palimpsest.api.callers import SPEC_ROW, OperationRoute
 from palimpsest.api.journal import CompletionOrder, MemoryOrder
 from palimpsest.api.pins import PinOrder
 from palimpsest.api.recall import DescribeOrder, GrepOrder
 from palimpsest.api.replies import Reply, raw_reply
 from palimpsest.api.status import SettingsPatch
-from palimpsest.api.transfer import ImportDocument
+from palimpsest.api.transfer import MEDIA_TYPES, ImportDocument
 from palimpsest.api.views import CompactOrder
 from palimpsest.core.wire.credentials import FIRST_HEADERS
 from palimpsest.core.wire.json_text import encoded
@@ -36,8 +33,6 @@ from palimpsest.errors import PalimpsestError
 
 JSON = "application/json"
 _SCHEMAS = "#/components/schemas/"
-# References to rows and rules of the specification in docstrings.
-_ROW = re.compile(r" \((?:[A-Z]\d\d|rule \d+)\)")
 _ABOUT = """Reads and steers the conversations that went through this proxy. The OpenAI-compatible API is \
 under `/v1`, and is not described here.
 
@@ -46,45 +41,33 @@ Send the key that the client sends: it decides what is found. Lists have `limit`
 `2026-11-25T10:20:30.123Z`. An answer may gain fields in a later version."""
 
 
-class Tag(NamedTuple):
-    """A group of operations, in the order in which they are shown."""
-
-    name: str
-    text: str
-    operations: str
-
-
-TAGS = (
-    Tag(
-        "Sessions",
+# Groups of operations, in the order in which they are shown: what a group is about, and its operations.
+TAGS: Mapping[str, tuple[str, str]] = {
+    "Sessions": (
         "Conversations with their branches and messages, word for word.",
         "list_sessions get_session list_messages search_session get_context export_session import_session "
         "erase_session",
     ),
-    Tag(
-        "Compaction",
+    "Compaction": (
         "What the model would be shown, and the summaries that stand for older messages.",
         "get_view get_status get_state compact_session list_compactions get_compaction undo_compaction "
         "get_report get_settings update_settings",
     ),
-    Tag(
-        "Exchanges",
+    "Exchanges": (
         "Requests with their answers: what was said, what was sent, and what it cost.",
         "list_exchanges get_exchange get_exchange_body",
     ),
-    Tag(
-        "Kept",
+    "Kept": (
         "What is kept beside the messages: pins, memories, checkpoints, events.",
         "list_pins pin_message unpin_message list_memories add_memory search_memories list_checkpoints "
         "get_checkpoint restore_checkpoint complete_session list_events",
     ),
-    Tag("Recall tools", "What a model gets from its tools.", "grep_context describe_context"),
-    Tag(
-        "Account",
+    "Recall tools": ("What a model gets from its tools.", "grep_context describe_context"),
+    "Account": (
         "Everything of a key: sums, learned windows, erasing.",
         "get_overview list_windows forget_window erase_everything",
     ),
-)
+}
 # Bodies are read after authentication, by us and not by the framework, which therefore does not know them.
 BODIES: Mapping[str, type[BaseModel] | type[ImportDocument]] = {
     "pin_message": PinOrder,
@@ -144,31 +127,14 @@ _ERROR = {
 }
 
 
-class OperationRoute(APIRoute):
-    """A route that is named like its function and described by its docstring."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        named = {"response_model": None, "operation_id": endpoint.__name__}
-        super().__init__(path, endpoint, **options | named)
-        summary, _, text = _ROW.sub("", inspect.cleandoc(endpoint.__doc__ or "")).partition("\n\n")
-        self.summary, self.description = summary.removesuffix("."), text or summary
-        self.query_fields = list(_query_fields(self.dependant))
-
-
-def _query_fields(dependant: Dependant) -> Iterator[str]:
-    yield from (field.alias for field in dependant.query_params)
-    for below in dependant.dependencies:
-        yield from _query_fields(below)
-
-
 class DescriptionPages:
-    """The description of `api`'s routes, made at the first request for it.
+    """The description of the routes, made at the first request for it.
 
     `needs_key`: callers need a key of this proxy.
     """
 
-    def __init__(self, api: APIRouter, *, needs_key: bool) -> None:
-        self._api = api
+    def __init__(self, routes: Sequence[BaseRoute], *, needs_key: bool) -> None:
+        self._routes = [route for route in routes if isinstance(route, OperationRoute)]
         self._needs_key = needs_key
 
     async def get_openapi(self) -> Reply[dict[str, Any]]:
@@ -178,92 +144,65 @@ class DescriptionPages:
     @cached_property
     def document(self) -> Mapping[str, Any]:
         """The OpenAPI document."""
-        routes = [route for route in self._api.routes if isinstance(route, OperationRoute)]
-        schemas = _Schemas(routes)
-        described = get_openapi(title="Palimpsest", version=version("palimpsest"), routes=routes)
+        described = get_openapi(title="Palimpsest", version=version("palimpsest"), routes=self._routes)
         described["info"]["description"] = _ABOUT
-        described["tags"] = [{"name": tag.name, "description": tag.text} for tag in TAGS]
-        tags = {name: tag.name for tag in TAGS for name in tag.operations.split()}
-        for route in routes:
-            name = str(route.operation_id)
-            for method in route.methods or ():
-                operation = described["paths"][route.path_format][method.lower()]
-                operation["tags"] = [tags[name]]
-                operation["responses"] = schemas.responses(route)
-                if name in BODIES:
-                    operation["requestBody"] = schemas.body(name)
-        order = [name for tag in TAGS for name in tag.operations.split()]
-        described["paths"] = dict(sorted(described["paths"].items(), key=lambda item: _rank(item[1], order)))
-        keys = {header: _key(header) for header in FIRST_HEADERS}
+        described["tags"] = [{"name": tag, "description": text} for tag, (text, _) in TAGS.items()]
+        tags = {name: tag for tag, (_, operations) in TAGS.items() for name in operations.split()}
+        shapes = [(route, shape) for route in self._routes for shape in _shapes_of(route.endpoint)]
+        known, components = msgspec.json.schema_components(
+            [*(shape for _, shape in shapes), ImportDocument], ref_template=_SCHEMAS + "{name}"
+        )
+        schemas = {_public(name): _renamed(schema) for name, schema in components.items()} | {"Error": _ERROR}
+        answers: defaultdict[str | None, list[Any]] = defaultdict(list)
+        for (route, _), schema in zip(shapes, known, strict=False):
+            answers[route.operation_id].append(_renamed(schema))
+        refusals: dict[str, Any] = {}
+        for route in self._routes:
+            (operation,) = (
+                described["paths"][route.path_format][verb.lower()] for verb in route.methods or ()
+            )
+            name, path = operation["operationId"], route.path_format
+            operation["tags"] = [tags[name]]
+            # FastAPI names those of dependencies last.
+            parameters = operation.get("parameters", [])
+            parameters.sort(key=lambda one, path=path: (one["in"], path.find(f"{{{one['name']}}}")))
+            operation["responses"] = {str(route.status_code or 200): _done(route, answers[name])}
+            for status, kinds in _refusals(route):
+                codes = ".".join(kind.code for kind in kinds)
+                operation["responses"][str(status)] = {"$ref": f"#/components/responses/{codes}"}
+                refusals[codes] = {
+                    "description": "\n".join(f"- `{kind.code}`: {_meaning(kind)}" for kind in kinds),
+                    "content": {JSON: {"schema": {"$ref": _SCHEMAS + "Error"}}},
+                    "x-error-codes": codes.split("."),
+                }
+            if (body := BODIES.get(name)) is not None:
+                if issubclass(body, BaseModel):
+                    schemas[body.__name__] = _renamed(body.model_json_schema())
+                content = {JSON: {"schema": {"$ref": _SCHEMAS + body.__name__}}}
+                is_required = bool(schemas[body.__name__].get("required"))
+                operation["requestBody"] = {"content": content, "required": is_required}
+        # A path stands where its first operation does.
+        places = {name: place for place, name in enumerate(tags)}
+        paths = sorted(
+            described["paths"].items(),
+            key=lambda item: min(places[operation["operationId"]] for operation in item[1].values()),
+        )
+        keys = {header: {"type": "apiKey", "in": "header", "name": header} for header in FIRST_HEADERS}
+        keys["authorization"] = {"type": "http", "scheme": "bearer"}
+        described["paths"] = dict(paths)
         described["security"] = [*([] if self._needs_key else [{}]), *({header: []} for header in keys)]
-        described["components"] = {
-            "securitySchemes": keys,
-            "schemas": schemas.components,
-            "responses": schemas.refusals,
-        }
+        described["components"] = {"securitySchemes": keys, "schemas": schemas, "responses": refusals}
         return described
 
 
-def _rank(verbs: Mapping[str, Any], order: Sequence[str]) -> int:
-    """The place of a path: that of its first operation."""
-    return min(order.index(operation["operationId"]) for operation in verbs.values())
-
-
-def _key(header: str) -> dict[str, str]:
-    """A scheme of security: a key in this header."""
-    if header == "authorization":
-        return {"type": "http", "scheme": "bearer"}
-    return {"type": "apiKey", "in": "header", "name": header}
-
-
-class _Schemas:
-    """The schemas of answers, bodies and errors."""
-
-    def __init__(self, routes: Sequence[OperationRoute]) -> None:
-        self._shapes = {str(route.operation_id): _shapes_of(route.endpoint) for route in routes}
-        every = [shape for shapes in self._shapes.values() for shape in shapes]
-        known, components = msgspec.json.schema_components(
-            [*every, ImportDocument], ref_template=_SCHEMAS + "{name}"
-        )
-        self._of = dict(zip(map(repr, [*every, ImportDocument]), map(_renamed, known), strict=True))
-        self.components: dict[str, Any] = {_public(name): _renamed(one) for name, one in components.items()}
-        self.components |= {"Error": _ERROR}
-        self.refusals: dict[str, Any] = {}
-
-    def body(self, name: str) -> dict[str, Any]:
-        """The body of an operation."""
-        kind = BODIES[name]
-        if issubclass(kind, BaseModel):
-            schema = _renamed(kind.model_json_schema())
-            self.components[kind.__name__] = schema
-            reference = {"$ref": _SCHEMAS + kind.__name__}
-        else:
-            schema, reference = self.components[kind.__name__], self._of[repr(kind)]
-        return {"content": {JSON: {"schema": reference}}, "required": bool(schema.get("required"))}
-
-    def responses(self, route: OperationRoute) -> dict[str, Any]:
-        """What an operation answers, by status."""
-        name = str(route.operation_id)
-        found = [self._of[repr(shape)] for shape in self._shapes[name]]
-        done: dict[str, Any] = {"description": "Done."}
-        if route.status_code != 204:
-            done["content"] = {JSON: {"schema": found[0] if len(found) == 1 else {"anyOf": found}}}
-        for kind in _OTHER_TYPES.get(name, ()):
-            done["content"][kind] = {"schema": {"type": "string"}}
-        return {str(route.status_code or 200): done} | {
-            str(status): {"$ref": f"#/components/responses/{self._refusal(kinds)}"}
-            for status, kinds in _refusals(route)
-        }
-
-    def _refusal(self, kinds: Sequence[type[PalimpsestError]]) -> str:
-        """The name of the response with one of these errors."""
-        codes = [kind.code for kind in kinds]
-        self.refusals[".".join(codes)] = {
-            "description": "\n".join(f"- `{kind.code}`: {_meaning(kind)}" for kind in kinds),
-            "content": {JSON: {"schema": {"$ref": _SCHEMAS + "Error"}}},
-            "x-error-codes": codes,
-        }
-        return ".".join(codes)
+def _done(route: OperationRoute, schemas: Sequence[Any]) -> dict[str, Any]:
+    """The response of success: `schemas` are those of its JSON."""
+    if route.status_code == 204:
+        return {"description": "Done."}
+    content = {JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
+    for kind in _OTHER_TYPES.get(str(route.operation_id), ()):
+        content[kind] = {"schema": {"type": "string"}}
+    return {"description": "Done.", "content": content}
 
 
 def _refusals(route: OperationRoute) -> list[tuple[int, list[type[PalimpsestError]]]]:
@@ -282,18 +221,13 @@ def _refusals(route: OperationRoute) -> list[tuple[int, list[type[PalimpsestErro
 
 def _meaning(kind: type[PalimpsestError]) -> str:
     text = "A bug." if kind is PalimpsestError else inspect.cleandoc(kind.__doc__ or "")
-    return _ROW.sub("", text).replace("\n", " ")
+    return SPEC_ROW.sub("", text).replace("\n", " ")
 
 
 def _shapes_of(endpoint: Callable[..., Any]) -> list[Any]:
-    """The shapes of an endpoint's answers: those of `Reply[...]`, or of a subclass of one."""
+    """The shapes of an endpoint's answers: X and Y of `Reply[X] | Reply[Y]`."""
     told = get_type_hints(endpoint, include_extras=True)["return"]
-    kinds = [told] if get_origin(told) is Reply or isinstance(told, type) else get_args(told)
-    shapes = []
-    for kind in kinds:
-        bases = getattr(kind, "__orig_bases__", ()) if isinstance(kind, type) else (kind,)
-        shapes += [get_args(base)[0] for base in bases if get_origin(base) is Reply]
-    return shapes
+    return [get_args(kind)[0] for kind in ([told] if get_origin(told) is Reply else get_args(told))]
 
 
 def _public(name: str) -> str:
@@ -308,9 +242,8 @@ def _renamed(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     told = {key: _renamed(value) for key, value in schema.items()}
-    for key in ("$ref", "title"):
-        if isinstance(told.get(key), str):
-            told[key] = _public(told[key])
-    if isinstance(told.get("description"), str):
-        told["description"] = _ROW.sub("", told["description"])
+    for key in {"$ref", "title", "description"} & told.keys():
+        # Also the name of a property.
+        if isinstance(told[key], str):
+            told[key] = SPEC_ROW.sub("", told[key]) if key == "description" else _public(told[key])
     return told

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
-from palimpsest.api.callers import Admitted, SessionName
+from palimpsest.api.callers import AskedSession, api_router, at_most
 from palimpsest.api.replies import (
     MessageId,
+    NextNumber,
     Reply,
     StoredMessage,
     Tokens,
@@ -18,19 +19,18 @@ from palimpsest.api.replies import (
     object_with,
     raw_reply,
     reply,
+    shape_of,
     utc_time,
 )
-from palimpsest.core.view.anatomy import Category, Fate, SeenMessage, difference
+from palimpsest.core.view.anatomy import Category, Fate, difference
 from palimpsest.core.view.compaction import context_id
-from palimpsest.core.view.outcomes import PartKind, ViewPart
+from palimpsest.core.view.outcomes import PartKind
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.errors import NotFound
-from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.exchange_views import Cost, ExchangeViews, SeenExchange
+from palimpsest.proxy.exchange_views import Cost, SeenExchange
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 
-_MOST = 500
 Against = Literal["previous", "said"]
 ExchangeName = Annotated[str, Path(description="Number of an exchange in its session, from 1, or its id.")]
 
@@ -82,7 +82,7 @@ class ExchangePage(TypedDict):
 
     session: str
     exchanges: list[ExchangeFields]
-    next: Annotated[int | None, described("The `after` of the next page; null on the last one.")]
+    next: NextNumber
 
 
 class SaidMessageHead(TypedDict):
@@ -162,165 +162,113 @@ class SeenExchangeFields(SeenExchangeHead):
     difference: Annotated[PromptDifference | None, described("Where `against` asks for it.")]
 
 
-class ExchangePages:
-    """The endpoints below `/sessions/{name}/exchanges`; `{n}` is a number from 1 or an exchange's id."""
+api = api_router()
 
-    def __init__(self, archive: Archive, views: ExchangeViews) -> None:
-        self._archive = archive
-        self._views = views
 
-    def on(self, api: APIRouter) -> None:
-        """Register the routes."""
-        api.add_api_route("/sessions/{name:path}/exchanges", self.list_exchanges, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}", self.get_exchange, methods=["GET"])
-        api.add_api_route("/sessions/{name:path}/exchanges/{n}/body", self.get_exchange_body, methods=["GET"])
+@api.get("/sessions/{name:path}/exchanges")
+async def list_exchanges(
+    session: AskedSession,
+    limit: Annotated[int, at_most(500)] = 50,
+    after: Annotated[int | None, Query(ge=0, le=NEWEST, description="The `next` of the page before.")] = None,
+) -> Reply[ExchangePage]:
+    """List every request with its answer, newest first."""
+    row, before = await session.row(), NEWEST if after is None else after
+    page, more = await session.parts.exchanges.priced(session.namespace, row.id, before, limit)
+    return reply({"session": row.id, "exchanges": [exchange_fields(*one) for one in page], "next": more})
 
-    async def list_exchanges(
-        self,
-        caller: Admitted,
-        name: SessionName,
-        limit: Annotated[int, Query(ge=1, le=_MOST, description="At most so many.")] = 50,
-        after: Annotated[
-            int | None, Query(ge=0, le=NEWEST, description="The `next` of the page before.")
-        ] = None,
-    ) -> Reply[ExchangePage]:
-        """List every request with its answer, newest first."""
-        row = await self._archive.session(caller.namespace, name)
-        before = NEWEST if after is None else after
-        page, more = await self._views.priced(caller.namespace, row.id, before, limit)
-        return reply({"session": row.id, "exchanges": [exchange_fields(*one) for one in page], "next": more})
 
-    async def get_exchange(
-        self,
-        caller: Admitted,
-        name: SessionName,
-        n: ExchangeName,
-        against: Annotated[
-            Against | None, Query(description="Its difference to the turn before, or to what was said.")
-        ] = None,
-        lost: Annotated[bool, Query(description="What folded messages say and the prompt does not.")] = False,
-    ) -> Reply[SeenExchangeFields]:
-        """Get an exchange: what was said and what was sent, every message with its fate."""
-        seen = await self._seen(caller.namespace, name, n)
-        weight = MESSAGE_WEIGHT * len(seen.talk.messages)
-        facts: list[LostFact] = [
-            {"kind": one.kind, "text": one.text, "message": context_id(seen.talk.names[one.index])}
-            for one in (await self._views.lost(seen) if lost else ())
-        ]
-        cost = await self._views.cost_of(caller.namespace, seen.exchange)
-        fates = [fate.fate for fate in seen.fates]
-        head: SeenExchangeHead = {
-            **exchange_fields(seen.number, seen.exchange, seen.ratio, cost),
-            "shares": await offload(weight, self._views.shares, seen),
-            "fates": {fate: fates.count(fate) for fate in dict.fromkeys(fates)},
-            "lost": facts if lost else None,
-            "is_body_kept": seen.body is not None,
-            "is_exact": seen.is_exact,
-        }
-        before: Sequence[bytes] = ()
-        if against == "said":
-            before = seen.said
-        elif against == "previous" and seen.number > 1:
-            before = (await self._seen(caller.namespace, name, str(seen.number - 1))).shown
-        differs = b"null" if against is None else _difference(against, before, seen)
-        return raw_reply(await offload(weight, _whole, head, seen, differs))
+@api.get("/sessions/{name:path}/exchanges/{n}")
+async def get_exchange(
+    session: AskedSession,
+    n: ExchangeName,
+    against: Annotated[
+        Against | None, Query(description="Its difference to the turn before, or to what was said.")
+    ] = None,
+    lost: Annotated[bool, Query(description="What folded messages say and the prompt does not.")] = False,
+) -> Reply[SeenExchangeFields]:
+    """Get an exchange: what was said and what was sent, every message with its fate."""
+    views, row = session.parts.exchanges, await session.row()
+    seen = await views.seen(session.namespace, row, n)
+    weight = MESSAGE_WEIGHT * len(seen.talk.messages)
+    facts: list[LostFact] = [
+        {"kind": one.kind, "text": one.text, "message": context_id(seen.talk.names[one.index])}
+        for one in (await views.lost(seen) if lost else ())
+    ]
+    cost = await views.cost_of(session.namespace, seen.exchange)
+    fates = [fate.fate for fate in seen.fates]
+    head: SeenExchangeHead = {
+        **exchange_fields(seen.number, seen.exchange, seen.ratio, cost),
+        "shares": await offload(weight, views.shares, seen),
+        "fates": {fate: fates.count(fate) for fate in dict.fromkeys(fates)},
+        "lost": facts if lost else None,
+        "is_body_kept": seen.body is not None,
+        "is_exact": seen.is_exact,
+    }
+    before: Sequence[bytes] = ()
+    if against == "said":
+        before = seen.said
+    elif against == "previous" and seen.number > 1:
+        before = (await views.seen(session.namespace, row, str(seen.number - 1))).shown
+    return raw_reply(await offload(weight, _whole, head, seen, against, before))
 
-    async def get_exchange_body(
-        self, caller: Admitted, name: SessionName, n: ExchangeName
-    ) -> Reply[dict[str, Any]]:
-        """Get the body of the request that was sent to the upstream, decoded.
 
-        The header `x-palimpsest-exact` says whether it has the digest of the body that was sent.
-        """
-        seen = await self._seen(caller.namespace, name, n)
-        if seen.body is None:
-            raise NotFound("Nothing was sent, or what the request carried beside its messages was not kept.")
-        exact = {} if seen.is_exact is None else {"x-palimpsest-exact": str(seen.is_exact).lower()}
-        return raw_reply(seen.body, headers=exact)
+@api.get("/sessions/{name:path}/exchanges/{n}/body")
+async def get_exchange_body(session: AskedSession, n: ExchangeName) -> Reply[dict[str, Any]]:
+    """Get the body of the request that was sent to the upstream, decoded.
 
-    async def _seen(self, namespace: str, name: str, n: str) -> SeenExchange:
-        return await self._views.seen(namespace, await self._archive.session(namespace, name), n)
+    The header `x-palimpsest-exact` says whether it has the digest of the body that was sent.
+    """
+    seen = await session.parts.exchanges.seen(session.namespace, await session.row(), n)
+    if seen.body is None:
+        raise NotFound("Nothing was sent, or what the request carried beside its messages was not kept.")
+    exact = {} if seen.is_exact is None else {"x-palimpsest-exact": str(seen.is_exact).lower()}
+    return raw_reply(seen.body, headers=exact)
 
 
 def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: Cost | None) -> ExchangeFields:
-    """An exchange."""
+    """An exchange. `ratio`: the model's tokens for one of ours."""
     full, sent = exchange.tokens_full, exchange.tokens_forwarded
     first, end, began = exchange.first_at, exchange.finished_at, exchange.started_at
-    return {
-        "n": number,
-        "id": exchange.id,
-        "message": context_id(exchange.head) if exchange.head else None,
-        "answer": context_id(exchange.answer) if exchange.answer else None,
-        "state": exchange.state,
-        "status": exchange.status,
-        "code": exchange.code,
-        "cause": exchange.cause,
-        "kind": exchange.mark or "main",
-        "model": exchange.model,
-        "client": exchange.client,
-        "mode": exchange.mode,
-        "found_by": exchange.found_by,
-        "view": exchange.view,
-        "compaction": exchange.compaction,
-        "tokens_full": None if full is None else round(full * ratio),
-        "tokens": None if sent is None else round(sent * ratio),
-        "prompt_tokens": exchange.prompt_tokens,
-        "completion_tokens": exchange.completion_tokens,
-        "cached_tokens": exchange.cached_tokens,
-        "written_tokens": exchange.written_tokens,
-        "cost": cost_fields(cost),
-        "finish_reason": exchange.finish_reason,
-        "started_at": utc_time(began),
-        "prepared_seconds": exchange.prepared_seconds,
-        "waited_seconds": exchange.waited_seconds,
-        "first_byte_seconds": None if first is None else round(first - began, 3),
-        "seconds": None if end is None else round(end - began, 3),
-    }
+    return shape_of(
+        ExchangeFields,
+        exchange,
+        n=number,
+        message=context_id(exchange.head) if exchange.head else None,
+        answer=context_id(exchange.answer) if exchange.answer else None,
+        kind=exchange.mark or "main",
+        tokens_full=None if full is None else round(full * ratio),
+        tokens=None if sent is None else round(sent * ratio),
+        cost=shape_of(ExchangeCostFields, cost) if cost else None,
+        started_at=utc_time(began),
+        first_byte_seconds=None if first is None else round(first - began, 3),
+        seconds=None if end is None else round(end - began, 3),
+    )
 
 
-def cost_fields(cost: Cost | None) -> ExchangeCostFields | None:
-    """What an exchange cost."""
-    if cost is None:
-        return None
-    return {"prompt": cost.prompt, "completion": cost.completion, "total": cost.total, "saved": cost.saved}
-
-
-def _whole(head: SeenExchangeHead, seen: SeenExchange, difference: bytes) -> bytes:
-    said = [object_with(_said(seen, fate), message=seen.talk.messages[fate.index].raw) for fate in seen.fates]
-    parts = [object_with(_part(seen, part), message=part.raw) for part in seen.view.parts]
-    return object_with(head, messages=array_of(said), parts=array_of(parts), difference=difference)
-
-
-def _difference(against: Against, before: Sequence[bytes], seen: SeenExchange) -> bytes:
-    found = difference(before, seen.shown)
-    head: PromptDifferenceHead = {
-        "against": against,
-        "same_before": found.same_before,
-        "same_after": found.same_after,
-    }
-    return object_with(head, gone=array_of(found.gone), new=array_of(found.new))
-
-
-def _part(seen: SeenExchange, part: ViewPart) -> SentPartHead:
-    return {
-        "kind": part.kind,
-        "id": None if part.index is None else context_id(seen.talk.names[part.index]),
-        "tokens": seen.for_model(part.tokens),
-        "masked": part.masked,
-        "reason": part.reason,
-    }
-
-
-def _said(seen: SeenExchange, fate: SeenMessage) -> SaidMessageHead:
-    message = seen.talk.messages[fate.index]
-    return {
-        "id": context_id(seen.talk.names[fate.index]),
-        "position": fate.index,
-        "role": message.role,
-        "fate": fate.fate,
-        "summary": fate.summary,
-        "reason": fate.reason,
-        "tokens": seen.for_model(message.tokens),
-        "tokens_sent": seen.for_model(fate.tokens),
-        "is_said": fate.index >= seen.start,
-    }
+def _whole(
+    head: SeenExchangeHead, seen: SeenExchange, against: Against | None, before: Sequence[bytes]
+) -> bytes:
+    """The exchange with its messages; `against` names the prompt `before`, None: it is not compared."""
+    names, said, parts, differs = seen.talk.names, [], [], b"null"
+    for fate in seen.fates:
+        message = seen.talk.messages[fate.index]
+        fields = shape_of(
+            SaidMessageHead,
+            fate,
+            id=context_id(names[fate.index]),
+            position=fate.index,
+            role=message.role,
+            tokens=seen.for_model(message.tokens),
+            tokens_sent=seen.for_model(fate.tokens),
+            is_said=fate.index >= seen.start,
+        )
+        said.append(object_with(fields, message=message.raw))
+    for part in seen.view.parts:
+        ident = None if part.index is None else context_id(names[part.index])
+        shown = shape_of(SentPartHead, part, id=ident, tokens=seen.for_model(part.tokens))
+        parts.append(object_with(shown, message=part.raw))
+    if against is not None:
+        found = difference(before, seen.shown)
+        same = shape_of(PromptDifferenceHead, found, against=against)
+        differs = object_with(same, gone=array_of(found.gone), new=array_of(found.new))
+    return object_with(head, messages=array_of(said), parts=array_of(parts), difference=differs)

@@ -1,23 +1,30 @@
-"""The endpoint that sums up a caller's turns: tokens, money, caches, waiting, failures."""
+"""Endpoints about all of a caller's turns: their sums, and the windows of models learned from them."""
 
 from __future__ import annotations
 
 import time
 from typing import Annotated, Any, TypedDict
 
-from fastapi import APIRouter, Query
+from fastapi import Path, Query
 
-from palimpsest.api.callers import Admitted
-from palimpsest.api.replies import Reply, UtcTime, described, reply, utc_time
+from palimpsest.api.callers import Admitted, api_router
+from palimpsest.api.replies import (
+    Day,
+    Reply,
+    UtcTime,
+    described,
+    reply,
+    shape_of,
+    utc_time,
+    utc_time_or_none,
+)
+from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.core.view.compaction import Author
-from palimpsest.proxy.overview import Durations, FailureCount, Overviews, Sums
+from palimpsest.proxy.overview import Durations, Sums
 from palimpsest.settings.fields import value_at
 from palimpsest.settings.settings import Settings, known_keys
-from palimpsest.storage.journal import TokensSpent
-from palimpsest.storage.namespaces import Stored
 
 _SHOWN = ("window", "sessions", "policy", "compaction", "recall", "limits")
-Days = Annotated[int, Query(ge=1, le=90, description="How many days, today (UTC) included.")]
 DaysOrAll = Annotated[
     int, Query(ge=0, le=90, description="How many days, today (UTC) included; 0: since the beginning.")
 ]
@@ -54,7 +61,7 @@ class TurnSumsFields(TypedDict):
 class DaySums(TurnSumsFields):
     """The sums of a day (UTC)."""
 
-    day: Annotated[str, described("", format="date")]
+    day: Day
 
 
 class ModelSums(TurnSumsFields):
@@ -112,35 +119,84 @@ class SettingFields(TypedDict):
     source: str
 
 
-class OverviewPages:
-    """`/overview`."""
+class LearnedWindowFields(TypedDict):
+    """The window of a model, learned from the caller's requests."""
 
-    def __init__(self, overviews: Overviews) -> None:
-        self._overviews = overviews
+    model: str
+    tokens: int
+    source: Annotated[str, described("`overflow` or `observed`.")]
+    learned_at: UtcTime
+    expires_at: UtcTime
+    for_all: Annotated[bool, described("It counts for all callers.")]
 
-    def on(self, api: APIRouter) -> None:
-        """Register the routes."""
-        api.add_api_route("/overview", self.get_overview, methods=["GET"])
 
-    async def get_overview(self, caller: Admitted, days: DaysOrAll = 7) -> Reply[OverviewFields]:
-        """Sum up the turns of the last days.
+class WindowList(TypedDict):
+    """Learned windows, by model."""
 
-        Of all turns, by day (UTC), by model; failures with their cures. `days=0`: since the beginning, with
-        what is stored.
-        """
-        found = await self._overviews.of(caller.namespace, days, time.time())
-        return reply(
-            {
-                "days": found.days,
-                "total": sums_fields(found.whole),
-                "by_day": [{"day": day, **sums_fields(sums)} for day, sums in found.by_day.items()],
-                "by_model": [{"model": model, **sums_fields(sums)} for model, sums in found.by_model.items()],
-                "summaries": dict(found.summaries),
-                "summary_calls": _calls(found.spent),
-                "failures": [_failure(failure) for failure in found.failures],
-                "stored": None if found.stored is None else _stored(found.stored),
-            }
+    windows: list[LearnedWindowFields]
+
+
+class ForgottenWindow(TypedDict):
+    """`forgotten` is false when nothing was known."""
+
+    model: str
+    forgotten: bool
+
+
+api = api_router()
+
+
+@api.get("/overview")
+async def get_overview(caller: Admitted, days: DaysOrAll = 7) -> Reply[OverviewFields]:
+    """Sum up the turns of the last days.
+
+    Of all turns, by day (UTC), by model; failures with their cures. `days=0`: since the beginning, with
+    what is stored.
+    """
+    found = await caller.parts.overviews.of(caller.namespace, days, time.time())
+    stored: StoredFields | None = None
+    if found.stored is not None:
+        first, last = found.stored.created_at, found.stored.updated_at
+        times = {"first_at": utc_time_or_none(first), "last_at": utc_time_or_none(last)}
+        stored = shape_of(StoredFields, found.stored, **times)
+    return reply(
+        {
+            "days": found.days,
+            "total": _sums(found.whole),
+            "by_day": [{"day": day, **_sums(sums)} for day, sums in found.by_day.items()],
+            "by_model": [{"model": model, **_sums(sums)} for model, sums in found.by_model.items()],
+            "summaries": dict(found.summaries),
+            "summary_calls": shape_of(SummaryCalls, found.spent),
+            "failures": [shape_of(FailureFields, failure) for failure in found.failures],
+            "stored": stored,
+        }
+    )
+
+
+@api.get("/windows")
+async def list_windows(caller: Admitted) -> Reply[WindowList]:
+    """List the windows of models that were learned from the caller's requests."""
+    windows = caller.parts.windows
+    shown = [
+        shape_of(
+            LearnedWindowFields,
+            one,
+            learned_at=utc_time(one.learned_at),
+            expires_at=utc_time(one.learned_at + LIFE_SECONDS),
+            for_all=windows.is_for_all(one.model, one.namespace),
         )
+        for one in windows.learned_by(caller.namespace)
+    ]
+    return reply({"windows": shown})
+
+
+@api.delete("/windows/{model:path}")
+async def forget_window(
+    caller: Admitted, model: Annotated[str, Path(description="Name of a model.")]
+) -> Reply[ForgottenWindow]:
+    """Forget the learned window of a model."""
+    forgotten = await caller.parts.windows.forget(model, caller.namespace)
+    return reply({"model": model, "forgotten": forgotten})
 
 
 def configuration_of(settings: Settings) -> list[SettingFields]:
@@ -161,55 +217,11 @@ def configuration_of(settings: Settings) -> list[SettingFields]:
     ]
 
 
-def sums_fields(sums: Sums) -> TurnSumsFields:
-    """Sums over turns."""
-    return {
-        "turns": sums.turns,
-        "compacted": sums.compacted,
-        "failed": sums.failed,
-        "tokens_full": sums.tokens_full,
-        "tokens": sums.tokens,
-        "prompt_tokens": sums.prompt_tokens,
-        "completion_tokens": sums.completion_tokens,
-        "cached_tokens": sums.cached_tokens,
-        "written_tokens": sums.written_tokens,
-        "cost": sums.cost,
-        "saved": sums.saved,
-        "overhead": _duration(sums.overhead),
-        "compaction_waits": _duration(sums.compaction_waits),
-        "first_byte_seconds": sums.first_byte_seconds,
-        "cached_share": sums.cached_share,
-    }
+def _sums(sums: Sums) -> TurnSumsFields:
+    overhead, waits = _duration(sums.overhead), _duration(sums.compaction_waits)
+    return shape_of(TurnSumsFields, sums, overhead=overhead, compaction_waits=waits)
 
 
 def _duration(took: Durations) -> DurationFields:
     longest = took.longest if took.times else None
     return {"turns": took.times, "mean_seconds": took.mean, "longest_seconds": longest}
-
-
-def _stored(stored: Stored) -> StoredFields:
-    return {
-        "sessions": stored.sessions,
-        "messages": stored.messages,
-        "first_at": None if stored.created_at is None else utc_time(stored.created_at),
-        "last_at": None if stored.updated_at is None else utc_time(stored.updated_at),
-    }
-
-
-def _calls(spent: TokensSpent) -> SummaryCalls:
-    return {
-        "calls": spent.calls,
-        "prompt_tokens": spent.prompt_tokens,
-        "completion_tokens": spent.completion_tokens,
-        "cached_tokens": spent.cached_tokens,
-    }
-
-
-def _failure(failure: FailureCount) -> FailureFields:
-    return {
-        "cause": failure.cause,
-        "code": failure.code,
-        "status": failure.status,
-        "turns": failure.turns,
-        "cure": failure.cure,
-    }

@@ -1,6 +1,6 @@
 """Turns exceptions into error responses of the OpenAI API's form.
 
-Pages for browsers show errors themselves (`palimpsest.api.ui.pages`). Messages are ours and never
+Pages for browsers show errors themselves (`palimpsest.api.paper`). Messages are ours and never
 quote bodies, keys or paths.
 """
 

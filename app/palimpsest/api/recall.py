@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from palimpsest.api.callers import Admitted, Branch, SessionName, order_of
+from palimpsest.api.callers import Admitted, ApiCaller, AskedSession, Branch, api_router
 from palimpsest.api.replies import MessageId, Reply, UtcTime, described, raw_reply, reply, utc_time
 from palimpsest.core.recall.filters import ContentKind, Filters, Speaker
-from palimpsest.core.recall.quotes import Hit, Quote
+from palimpsest.core.recall.quotes import Hit
 from palimpsest.core.recall.tool_calls import (
     GREP_LIMIT,
     MOST_HITS,
@@ -26,22 +25,13 @@ from palimpsest.core.recall.tool_calls import (
 from palimpsest.core.recall.tool_results import month_of, reference
 from palimpsest.core.recall.words import Kind
 from palimpsest.core.wire.json_text import encoded
-from palimpsest.proxy.archive import Archive, missing
-from palimpsest.proxy.recall.searching import Scope, Searcher, Where
-from palimpsest.proxy.recall.tools import RecallTools, ToolCaller
+from palimpsest.proxy.archive import missing
+from palimpsest.proxy.recall.searching import Scope, Where
+from palimpsest.proxy.recall.tools import ToolCaller
 from palimpsest.storage.search import RecallRow
 
 # C04.
 _MOST_HITS = 50
-_QUERY_CHARS = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The number of hits and their filters."""
-
-    limit: int
-    only: Filters
 
 
 class Neighbour(TypedDict):
@@ -145,62 +135,43 @@ class DescribedEntry(TypedDict):
     howToRead: NotRequired[str]
 
 
-def _wanted(
+api = api_router()
+
+
+@api.get("/sessions/{name:path}/search")
+async def search_session(
+    session: AskedSession,
+    q: Annotated[str, Query(max_length=2_000, description="A question in free text.")],
+    branch: Branch = None,
+    scope: Annotated[Scope, Query(description="The branch, all of the session, or all sessions.")] = "branch",
     limit: Annotated[int, Query(description=f"Clamped to 1 to {_MOST_HITS}.")] = 10,
     role: Annotated[Speaker | None, Query(description="What this one said.")] = None,
     kind: Annotated[ContentKind | None, Query(description="What has this in it.")] = None,
-) -> _Wanted:
-    return _Wanted(max(1, min(limit, _MOST_HITS)), Filters(role, kind))
+) -> Reply[SearchResults]:
+    """Search for exact quotes of messages, best first.
+
+    `limit` is clamped to 1 to 50 (C04).
+    Messages that the client has edited away are found with `scope=session` only, other sessions with
+    `scope=namespace` only (rule 5). `role` and `kind` filter the hits.
+    """
+    place = await session.place(branch)
+    where = Where(session.namespace, place.row.id, place.chain, scope)
+    wanted = max(1, min(limit, _MOST_HITS)), Filters(role, kind)
+    answer = await session.parts.searching.search(where, q, *wanted)
+    return reply(
+        {
+            "session": place.row.id,
+            "branch": place.chain.hex() or None,
+            "scope": scope,
+            "total_found": answer.found,
+            "total_is_counted": answer.is_counted,
+            "is_current": answer.is_current,
+            "results": [_hit(hit, answer.rows[hit.quote.entry.id], scope) for hit in answer.hits],
+        }
+    )
 
 
-class SearchPages:
-    """The search endpoint."""
-
-    def __init__(self, archive: Archive, searching: Searcher) -> None:
-        self._archive = archive
-        self._searching = searching
-
-    def on(self, api: APIRouter) -> None:
-        """Register the route."""
-        api.add_api_route("/sessions/{name:path}/search", self.search_session, methods=["GET"])
-
-    async def search_session(
-        self,
-        caller: Admitted,
-        name: SessionName,
-        q: Annotated[str, Query(max_length=_QUERY_CHARS, description="A question in free text.")],
-        wanted: Annotated[_Wanted, Depends(_wanted)],
-        branch: Branch = None,
-        scope: Annotated[
-            Scope, Query(description="The branch, all of the session, or all sessions.")
-        ] = "branch",
-    ) -> Reply[SearchResults]:
-        """Search for exact quotes of messages, best first.
-
-        `limit` is clamped to 1 to 50 (C04).
-        Messages that the client has edited away are found with `scope=session` only, other sessions with
-        `scope=namespace` only (rule 5). `role` and `kind` filter the hits.
-        """
-        place = await self._archive.place(caller.namespace, name, branch)
-        where = Where(caller.namespace, place.row.id, place.chain, scope)
-        answer = await self._searching.search(where, q, wanted.limit, wanted.only)
-        is_elsewhere = scope == "namespace"
-        return reply(
-            {
-                "session": place.row.id,
-                "branch": place.chain.hex() or None,
-                "scope": scope,
-                "total_found": answer.found,
-                "total_is_counted": answer.is_counted,
-                "is_current": answer.is_current,
-                "results": [
-                    _fields(hit, answer.rows[hit.quote.entry.id], is_elsewhere) for hit in answer.hits
-                ],
-            }
-        )
-
-
-def _fields(hit: Hit, row: RecallRow, is_elsewhere: bool) -> SearchHit:
+def _hit(hit: Hit, row: RecallRow, scope: Scope) -> SearchHit:
     entry = hit.quote.entry
     fields: SearchHit = {
         "id": entry.id,
@@ -212,19 +183,15 @@ def _fields(hit: Hit, row: RecallRow, is_elsewhere: bool) -> SearchHit:
         "text": hit.quote.text,
         "start": hit.quote.start,
         "chars": len(entry.text),
-        "before": [_beside(quote) for quote in hit.before],
-        "after": [_beside(quote) for quote in hit.after],
+        "before": [{"role": one.entry.role, "text": one.text} for one in hit.before],
+        "after": [{"role": one.entry.role, "text": one.text} for one in hit.after],
     }
     if entry.kind == "payload":
         large = reference(entry, row.tokens)
         fields["tokens"], fields["summary"] = large["tokens"], large["summary"]
-    if is_elsewhere:
+    if scope == "namespace":
         fields["session"] = row.session
     return fields
-
-
-def _beside(quote: Quote) -> Neighbour:
-    return {"role": quote.entry.role, "text": quote.text}
 
 
 _ID_CHARS = 200
@@ -265,45 +232,37 @@ class DescribeOrder(_Placed):
     limit: int | None = None
 
 
-class ToolPages:
-    """The endpoints of both tools. The caller names the session; its key limits what can be found."""
+@api.post("/context/grep")
+async def grep_context(caller: Admitted) -> Reply[GrepResult]:
+    """Search as the model's tool does, best first.
 
-    def __init__(self, archive: Archive, tools: RecallTools) -> None:
-        self._archive = archive
-        self._tools = tools
+    `limit` is clamped to 1 to 50 (C04).
+    """
+    order = await caller.order(GrepOrder)
+    limit, only = max(1, min(order.limit, MOST_HITS)), Filters(order.role, order.kind)
+    return await _answer(caller, order, Grep(order.query, limit, only=only))
 
-    def on(self, api: APIRouter) -> None:
-        """Register the routes."""
-        api.add_api_route("/context/grep", self.grep_context, methods=["POST"])
-        api.add_api_route("/context/describe", self.describe_context, methods=["POST"])
 
-    async def grep_context(self, caller: Admitted, request: Request) -> Reply[GrepResult]:
-        """Search as the model's tool does, best first.
+@api.post("/context/describe")
+async def describe_context(caller: Admitted) -> Reply[DescribedEntry | None]:
+    """Read an entry as the model's tool does.
 
-        `limit` is clamped to 1 to 50 (C04).
-        """
-        order = await order_of(request, GrepOrder)
-        limit, only = max(1, min(order.limit, MOST_HITS)), Filters(order.role, order.kind)
-        asked = Grep(order.query, limit, only=only)
-        return await self._answer(caller.namespace, order, asked)
+    Null when the scope has none with this id (C05).
+    """
+    order = await caller.order(DescribeOrder)
+    page = None
+    if order.offset is not None or order.limit is not None:
+        limit = PAGE_CHARS if order.limit is None else order.limit
+        page = order.offset or 0, max(1, min(limit, MOST_PAGE_CHARS))
+    asked = Describe(order.id, max(1, min(order.source_limit, MOST_SOURCES)), page)
+    return await _answer(caller, order, asked)
 
-    async def describe_context(self, caller: Admitted, request: Request) -> Reply[DescribedEntry | None]:
-        """Read an entry as the model's tool does.
 
-        Null when the scope has none with this id (C05).
-        """
-        order = await order_of(request, DescribeOrder)
-        page = None
-        if order.offset is not None or order.limit is not None:
-            limit = PAGE_CHARS if order.limit is None else order.limit
-            page = order.offset or 0, max(1, min(limit, MOST_PAGE_CHARS))
-        asked = Describe(order.id, max(1, min(order.source_limit, MOST_SOURCES)), page)
-        return await self._answer(caller.namespace, order, asked)
-
-    async def _answer(self, namespace: str, order: _Placed, asked: Grep | Describe) -> Reply[Any]:
-        name = order.session or await self._tools.newest(namespace)
-        if name is None:
-            raise missing()
-        place = await self._archive.place(namespace, name, order.branch)
-        where = Where(namespace, place.row.id, place.chain, order.scope)
-        return raw_reply(encoded(await self._tools.answered(where, asked, ToolCaller(order.via))))
+async def _answer(caller: ApiCaller, order: _Placed, asked: Grep | Describe) -> Reply[Any]:
+    parts = caller.parts
+    name = order.session or await parts.recall.newest(caller.namespace)
+    if name is None:
+        raise missing()
+    place = await parts.archive.place(caller.namespace, name, order.branch)
+    where = Where(caller.namespace, place.row.id, place.chain, order.scope)
+    return raw_reply(encoded(await parts.recall.answered(where, asked, ToolCaller(order.via))))

@@ -8,8 +8,9 @@ Imports Starlette only: health checks use it and must not load FastAPI.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 from starlette.responses import Response
@@ -18,6 +19,7 @@ from palimpsest.core.utc import moment
 from palimpsest.core.wire.json_text import encoded
 
 Shape = TypeVar("Shape")
+Row = TypeVar("Row")
 # By it our commands know that a Palimpsest answers.
 API_HEADER = "x-palimpsest-api"
 # Conversations are private: no cache may store them, and no browser may guess another type.
@@ -47,6 +49,10 @@ StoredMessage: TypeAlias = Annotated[
     described("A message as it was sent, byte for byte; of an answer of the Responses API its items."),
 ]
 Tokens: TypeAlias = Annotated[int, described("Tokens as the model counts them.")]
+_NEXT = described("The `after` of the next page; null on the last one.")
+NextId: TypeAlias = Annotated[str | None, _NEXT]
+NextNumber: TypeAlias = Annotated[int | None, _NEXT]
+Day: TypeAlias = Annotated[str, described("", format="date")]
 
 
 class Reply(Response, Generic[Shape]):
@@ -61,6 +67,18 @@ def reply(value: Shape, status: int = 200) -> Reply[Shape]:
 def raw_reply(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply[Any]:
     """A response of JSON bytes."""
     return Reply(body, status, {**PRIVATE, **(headers or {})}, "application/json")
+
+
+def shape_of(shape: type[Shape], source: object, **others: Any) -> Shape:
+    """An object of the shape, a TypedDict: `others`, and the attributes of `source` for all other fields."""
+    names = shape.__annotations__
+    return cast(Shape, {name: others[name] if name in others else getattr(source, name) for name in names})
+
+
+def page_of(rows: Sequence[Row], limit: int, key: str) -> tuple[Sequence[Row], Any]:
+    """At most `limit` of the rows; and the `key` of the last one, None where no more follow."""
+    page = rows[:limit]
+    return page, attrgetter(key)(page[-1]) if len(rows) > limit else None
 
 
 def utc_time(seconds: float) -> UtcTime:

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 
 from palimpsest.api.clients import address_of, base_url_of
 from palimpsest.api.description import DescriptionPages
+from palimpsest.api.paper import PageTemplates
 from palimpsest.api.replies import reply
-from palimpsest.api.ui.paper import PageTemplates
 
 _UI = "/ui"
 

@@ -1,26 +1,38 @@
-"""Endpoints that list sessions, and show one with its branches."""
+"""Endpoints that list sessions, show one with its branches, and erase them (rule 30, P6)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, TypedDict, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypedDict, cast
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from pydantic import StringConstraints
 
-from palimpsest.api.callers import Admitted, SessionName
-from palimpsest.api.replies import MessageId, Reply, Tokens, UtcTime, described, reply, utc_time
+from palimpsest.api.callers import Admitted, AskedSession, api_router, at_most
+from palimpsest.api.replies import (
+    MessageId,
+    NextId,
+    Reply,
+    Shape,
+    Tokens,
+    UtcTime,
+    described,
+    page_of,
+    reply,
+    shape_of,
+    utc_time,
+    utc_time_or_none,
+)
 from palimpsest.core.history.branches import BranchKind
 from palimpsest.core.view.compaction import context_id
-from palimpsest.proxy.archive import Archive, Place
-from palimpsest.proxy.session_lists import ListedSession, SessionLists
-from palimpsest.storage.history import Head, SessionRow
-from palimpsest.storage.store import Store
+from palimpsest.proxy.archive import Place
+from palimpsest.proxy.erasing import Receipt
+from palimpsest.storage.database import Scrub
+from palimpsest.storage.history import SessionRow
 
 # Ids are UUIDs in lower case.
 IdText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,36}$")]
-_MOST_SESSIONS = 500
 _STATUS = re.compile(r"[1-5][0-9]{2}")
 
 
@@ -63,7 +75,7 @@ class SessionPage(TypedDict):
 
     sessions: list[SessionRowFields]
     total: Annotated[int | None, described("How many there are; null where fields were asked for.")]
-    next: Annotated[str | None, described("The `after` of the next page; null on the last one.")]
+    next: NextId
 
 
 class BranchFields(TypedDict):
@@ -91,6 +103,36 @@ class PlaceFields(TypedDict):
     is_default: bool
 
 
+class ScrubFields(TypedDict):
+    """A scrub of the database's files that is pending."""
+
+    since: UtcTime | None
+    attempts: int
+    next_attempt_at: Annotated[UtcTime | None, described("Null: one is running or queued.")]
+    trouble: Annotated[str | None, described("The kind of the database's error; null: a reader prevents it.")]
+
+
+class EraseReceipt(TypedDict):
+    """What was erased: deleted rows by table, and what is left in the database's files."""
+
+    erased_at: UtcTime
+    rows: dict[str, int]
+    daily_log_entries: int
+    files: Scrub | None
+    scrub: ScrubFields | None
+
+
+class SessionEraseReceipt(EraseReceipt):
+    """What was erased of a session. `blocked`: it is never stored again.
+
+    `side_sessions`: of side requests that quoted it; they are erased with it.
+    """
+
+    session: str
+    side_sessions: list[str]
+    blocked: bool
+
+
 def fields_asked(
     client: Annotated[str, Query(max_length=500, description="With an exchange of this client.")] = "",
     error: Annotated[
@@ -111,88 +153,91 @@ def fields_asked(
 OnlyWith = Annotated[Mapping[str, str], Depends(fields_asked)]
 
 
-class SessionPages:
-    """The endpoints of sessions that only read."""
+api = api_router()
 
-    def __init__(self, archive: Archive, store: Store, lists: SessionLists) -> None:
-        self._archive = archive
-        self._store = store
-        self._lists = lists
 
-    def on(self, api: APIRouter) -> None:
-        """Register the route of the list."""
-        api.add_api_route("/sessions", self.list_sessions, methods=["GET"])
+@api.get("/sessions")
+async def list_sessions(
+    caller: Admitted,
+    only: OnlyWith,
+    limit: Annotated[int, at_most(500)] = 50,
+    after: Annotated[IdText | None, Query(description="The `next` of the page before.")] = None,
+    side: Annotated[bool, Query(description="Also sessions that have only side requests.")] = True,
+    details: Annotated[bool, Query(description="With sizes, sums and money.")] = False,
+) -> Reply[SessionPage]:
+    """List sessions, newest first.
 
-    def on_last(self, api: APIRouter) -> None:
-        """Register `/sessions/{name}`: names may contain slashes, so it would match all other paths."""
-        api.add_api_route("/sessions/{name:path}", self.get_session, methods=["GET"])
+    With `client`, `error` or `model`: those with an exchange that has them all; with `named`: those whose
+    name or id begins so. With any of these `total` is not counted.
+    """
+    history = caller.parts.store.history
+    rows = await history.sessions(caller.namespace, limit + 1, after, with_side=side, only=only)
+    page, more = page_of(rows, limit, "id")
+    shown = [cast(SessionRowFields, session_fields(row)) for row in page]
+    if details:
+        listed = await caller.parts.lists.of(caller.namespace, page)
+        shown = [
+            shape_of(
+                SessionRowFields,
+                one.sums,
+                **fields,
+                title=one.title,
+                client=one.newest.client if one.newest else None,
+                tokens_full=one.tokens,
+                tokens_sent=one.sent_tokens,
+                window_tokens=one.window_tokens,
+                compacted_at_tokens=list(one.compacted_at),
+            )
+            for fields, one in zip(shown, listed, strict=True)
+        ]
+    total = None if only else await history.session_count(caller.namespace, with_side=side)
+    return reply({"sessions": shown, "total": total, "next": more})
 
-    async def list_sessions(
-        self,
-        caller: Admitted,
-        only: OnlyWith,
-        limit: Annotated[int, Query(ge=1, le=_MOST_SESSIONS, description="At most so many.")] = 50,
-        after: Annotated[IdText | None, Query(description="The `next` of the page before.")] = None,
-        side: Annotated[bool, Query(description="Also sessions that have only side requests.")] = True,
-        details: Annotated[bool, Query(description="With sizes, sums and money.")] = False,
-    ) -> Reply[SessionPage]:
-        """List sessions, newest first.
 
-        With `client`, `error` or `model`: those with an exchange that has them all; with `named`: those whose
-        name or id begins so. With any of these `total` is not counted.
-        """
-        history = self._store.history
-        rows = await history.sessions(caller.namespace, limit + 1, after, with_side=side, only=only)
-        page = rows[:limit]
-        shown = [cast(SessionRowFields, session_fields(row)) for row in page]
-        if details:
-            listed = await self._lists.of(caller.namespace, page)
-            more = map(_details, listed)
-            shown = [cast(SessionRowFields, {**one, **two}) for one, two in zip(shown, more, strict=True)]
-        return reply(
-            {
-                "sessions": shown,
-                "total": None if only else await history.session_count(caller.namespace, with_side=side),
-                "next": page[-1].id if len(rows) > limit else None,
-            }
-        )
+# Names may contain slashes: this path matches those of all other endpoints of a session, which come before.
+@api.get("/sessions/{name:path}")
+async def get_session(session: AskedSession) -> Reply[WholeSession]:
+    """Get a session and its branches."""
+    row = await session.row()
+    heads = await session.parts.archive.branches(session.namespace, row)
+    branches: list[BranchFields] = [
+        {
+            "branch": head.chain.hex(),
+            "is_default": at == 0,
+            "kind": head.kind,
+            "beside": context_id(head.beside) if head.beside else None,
+            "messages": head.depth,
+            "answers": head.answers,
+        }
+        for at, head in enumerate(heads)
+    ]
+    return reply({**session_fields(row), "branches": branches})
 
-    async def get_session(self, caller: Admitted, name: SessionName) -> Reply[WholeSession]:
-        """Get a session and its branches."""
-        row = await self._archive.session(caller.namespace, name)
-        heads = await self._archive.branches(caller.namespace, row)
-        return reply({**session_fields(row), "branches": _branches(heads)})
+
+@api.delete("/sessions/{name:path}")
+async def erase_session(
+    session: AskedSession,
+    block: Annotated[bool, Query(description="Never store the conversation again: it gets 410.")] = False,
+) -> Reply[SessionEraseReceipt]:
+    """Erase a session; answers with a receipt."""
+    receipt = await session.parts.erases.session(session.namespace, session.name, block=block)
+    erased = {"side_sessions": list(receipt.beside), "blocked": receipt.is_blocked}
+    return reply(receipt_fields(SessionEraseReceipt, receipt, **erased))
+
+
+@api.delete("/namespace")
+async def erase_everything(
+    caller: Admitted, confirm: Annotated[Literal["everything"], Query(description="A safeguard.")]
+) -> Reply[EraseReceipt]:
+    """Erase all the caller's sessions; answers with a receipt."""
+    del confirm
+    return reply(receipt_fields(EraseReceipt, await caller.parts.erases.namespace(caller.namespace)))
 
 
 def session_fields(row: SessionRow) -> Session:
     """A session."""
-    return {
-        "id": row.id,
-        "name": row.external_id,
-        "model": row.model,
-        "found_by": row.found_by,
-        "full_history": row.full_history,
-        "is_side": row.is_side,
-        "messages": row.messages,
-        "exchanges": row.exchanges,
-        "compactions": row.compactions,
-        "created_at": utc_time(row.created_at),
-        "updated_at": utc_time(row.updated_at),
-    }
-
-
-def _details(one: ListedSession) -> SessionDetails:
-    return {
-        "title": one.title,
-        "client": one.newest.client if one.newest else None,
-        "tokens_full": one.tokens,
-        "tokens_sent": one.sent_tokens,
-        "window_tokens": one.window_tokens,
-        "compacted_at_tokens": list(one.compacted_at),
-        "failed": one.sums.failed,
-        "cost": one.sums.cost,
-        "saved": one.sums.saved,
-    }
+    times = {"created_at": utc_time(row.created_at), "updated_at": utc_time(row.updated_at)}
+    return shape_of(Session, row, name=row.external_id, **times)
 
 
 def place_fields(place: Place) -> PlaceFields:
@@ -204,15 +249,23 @@ def place_fields(place: Place) -> PlaceFields:
     }
 
 
-def _branches(heads: Sequence[Head]) -> list[BranchFields]:
-    return [
-        {
-            "branch": head.chain.hex(),
-            "is_default": at == 0,
-            "kind": head.kind,
-            "beside": context_id(head.beside) if head.beside else None,
-            "messages": head.depth,
-            "answers": head.answers,
+def receipt_fields(shape: type[Shape], receipt: Receipt, **others: Any) -> Shape:
+    """What was erased, and what is left in the database's files; `others` are further fields of the shape."""
+    progress: ScrubFields | None = None
+    if receipt.files == receipt.scrub.files == "pending":
+        scrub = receipt.scrub
+        progress = {
+            "since": utc_time_or_none(scrub.since),
+            "attempts": scrub.attempts,
+            "next_attempt_at": utc_time_or_none(scrub.next_at),
+            "trouble": scrub.trouble or None,
         }
-        for at, head in enumerate(heads)
-    ]
+    return shape_of(
+        shape,
+        receipt,
+        erased_at=utc_time(receipt.at),
+        rows=dict(sorted(receipt.rows.items())),
+        daily_log_entries=receipt.log_entries,
+        scrub=progress,
+        **others,
+    )

@@ -1,28 +1,47 @@
-"""Endpoints that export and import sessions (A40, A41) and erase them (rule 30, P6)."""
+"""Endpoints that export and import sessions (A40, A41).
+
+The exports for people and for scripts (Markdown, one HTML page, an event a line) are made from the events of
+the exported document, so that they hold the same messages. The document itself is the exact one, and the one
+that can be imported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict, cast
+from datetime import datetime
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query
 from starlette.responses import StreamingResponse
 
 from palimpsest.api.body import read_body
-from palimpsest.api.callers import Admitted, Branch, SessionName, credentials_of, require_json
-from palimpsest.api.documents import MEDIA_TYPES, Exported, Form, document_of
-from palimpsest.api.replies import PRIVATE, Reply, UtcTime, described, reply, utc_time, utc_time_or_none
-from palimpsest.api.ui.paper import PageTemplates
+from palimpsest.api.callers import Admitted, AskedSession, Branch, api_router, require_json
+from palimpsest.api.replies import PRIVATE, Reply, described, reply, shape_of, utc_time
+from palimpsest.api.ui.turns import calls_in
 from palimpsest.core.history.session_sources import NAME_CHARS
 from palimpsest.core.runtime.restore import RecordedEvent
-from palimpsest.proxy.archive import Archive, Place
-from palimpsest.proxy.erasing import Receipt, Scrubbed
+from palimpsest.core.runtime.session_import import COMPACTION, HIDDEN, ITEMS, written
+from palimpsest.core.utc import moment
+from palimpsest.core.view.masking import text_of
+from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.incoming import Incoming, plain_body
-from palimpsest.proxy.journal.transfer import ImportedSession, with_hidden
-from palimpsest.proxy.turn import ReadBranch
-from palimpsest.storage.database import Scrub
+from palimpsest.proxy.journal.transfer import with_hidden
+
+Form: TypeAlias = Literal["json", "jsonl", "markdown", "html"]
+MEDIA_TYPES: Mapping[Form, str] = {
+    "json": "application/json",
+    "jsonl": "application/jsonl",
+    "markdown": "text/markdown; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+}
+# The state for an import, which says nothing that the messages do not.
+_CHECKPOINT = "checkpoint"
+# What a person or a model wrote is Markdown already; all else is shown as it is.
+_WRITTEN_ROLES = frozenset({"user", "assistant"})
+_FENCES = re.compile(r"`{3,}")
 
 
 class ExportedEvent(TypedDict):
@@ -77,202 +96,171 @@ class ImportedSessionFields(TypedDict):
     events: int
 
 
-class ScrubFields(TypedDict):
-    """A scrub of the database's files that is pending."""
-
-    since: UtcTime | None
-    attempts: int
-    next_attempt_at: Annotated[UtcTime | None, described("Null: one is running or queued.")]
-    trouble: Annotated[str | None, described("The kind of the database's error; null: a reader prevents it.")]
-
-
-class EraseReceipt(TypedDict):
-    """What was erased: deleted rows by table, and what is left in the database's files."""
-
-    erased_at: UtcTime
-    rows: dict[str, int]
-    daily_log_entries: int
-    files: Scrub | None
-    scrub: ScrubFields | None
-
-
-class SessionEraseReceipt(EraseReceipt):
-    """What was erased of a session. `blocked`: it is never stored again.
-
-    `side_sessions`: of side requests that quoted it; they are erased with it.
-    """
-
-    session: str
-    side_sessions: list[str]
-    blocked: bool
-
-
-class SessionExporter(Protocol):
-    """Reads a session as events."""
-
-    async def exported(self, branch: ReadBranch) -> Sequence[RecordedEvent]:
-        """The branch's messages and state; empty without messages."""
-
-
-class SessionImporter(Protocol):
-    """Creates a session from a document."""
-
-    async def imported(self, namespace: str, body: bytes) -> ImportedSession:
-        """The new session."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionTransfer:
-    """Export and import, and the limits of a document, those of a request's body."""
-
-    exports: SessionExporter
-    imports: SessionImporter
-    body_bytes: int
-    body_idle_seconds: float
-
-
 class _Document(StreamingResponse, Reply[ExportedSession]):
     """A document in pieces."""
 
 
-class TransferPages:
-    """Export and import of sessions."""
-
-    def __init__(self, archive: Archive, moving: SessionTransfer, paper: PageTemplates) -> None:
-        self._archive = archive
-        self._moving = moving
-        self._paper = paper
-
-    def on(self, api: APIRouter) -> None:
-        """The routes are registered."""
-        api.add_api_route("/sessions/import", self.import_session, methods=["POST"], status_code=201)
-        api.add_api_route("/sessions/{name:path}/export", self.export_session, methods=["GET"])
-
-    async def export_session(
-        self,
-        request: Request,
-        caller: Admitted,
-        name: SessionName,
-        branch: Branch = None,
-        hidden: Annotated[bool, Query(description="Also what the client has not seen.")] = False,
-        form: Annotated[
-            Form, Query(alias="format", description="`json` for an import; the others are for reading.")
-        ] = "json",
-    ) -> _Document:
-        """Export a session as a document.
-
-        `json` for an import, one event per line; `jsonl`, `markdown`, `html`.
-        `hidden`: with hidden messages, which an import leaves out.
-        With `branch`, another one than the newest has a name of its own: NAME (branch DIGITS).
-        """
-        place = await self._archive.place(caller.namespace, name, branch)
-        subject = await self._archive.branch(place, credentials_of(request))
-        events = await self._moving.exports.exported(subject)
-        if hidden:
-            names = subject.conversation.names
-            rounds = await self._archive.hidden(subject.namespace, subject.session, names)
-            events = with_hidden(events, rounds)
-        session = Exported(place.row.id, _name_of(place), subject.model, events)
-        document = document_of(session, form, partial(self._paper.standalone, "export.html"))
-        return _Document(document, headers=PRIVATE, media_type=MEDIA_TYPES[form])
-
-    async def import_session(self, request: Request, caller: Admitted) -> Reply[ImportedSessionFields]:
-        """Import a session.
-
-        The body is an exported document, or another system's events.
-        """
-        body = await self._body(request)
-        made = await self._moving.imports.imported(caller.namespace, body)
-        fields: ImportedSessionFields = {
-            "session": made.session,
-            "name": made.name,
-            "form": made.restored.form,
-            "event": made.restored.source or None,
-            "is_upgraded": made.restored.is_upgraded,
-            "messages": made.messages,
-            "events": made.events,
-        }
-        return reply(fields, 201)
-
-    async def _body(self, request: Request) -> bytes:
-        require_json(request)
-        limit = self._moving.body_bytes
-        body = await read_body(request.scope, request.receive, limit, self._moving.body_idle_seconds)
-        return await plain_body(Incoming("POST", "", request.scope["headers"], body, None), limit)
+api = api_router()
 
 
-def _name_of(place: Place) -> str | None:
-    """The session's name; of another branch than the newest one of its own, beside which it is imported."""
+@api.post("/sessions/import", status_code=201)
+async def import_session(caller: Admitted) -> Reply[ImportedSessionFields]:
+    """Import a session.
+
+    The body is an exported document, or another system's events.
+    """
+    request, limits = caller.request, caller.parts.settings.limits
+    require_json(request)
+    body = await read_body(request.scope, request.receive, limits.body_bytes, limits.body_idle_seconds)
+    packed = Incoming("POST", "", request.scope["headers"], body, None)
+    document = await plain_body(packed, limits.body_bytes)
+    made = await caller.parts.imports.imported(caller.namespace, document)
+    form, event, is_upgraded = made.restored.form, made.restored.source or None, made.restored.is_upgraded
+    fields = shape_of(ImportedSessionFields, made, form=form, event=event, is_upgraded=is_upgraded)
+    return reply(fields, 201)
+
+
+@api.get("/sessions/{name:path}/export")
+async def export_session(
+    session: AskedSession,
+    branch: Branch = None,
+    hidden: Annotated[bool, Query(description="Also what the client has not seen.")] = False,
+    form: Annotated[
+        Form, Query(alias="format", description="`json` for an import; the others are for reading.")
+    ] = "json",
+) -> Reply[ExportedSession]:
+    """Export a session as a document.
+
+    `json` for an import, one event per line; `jsonl`, `markdown`, `html`.
+    `hidden`: with hidden messages, which an import leaves out.
+    With `branch`, another one than the newest has a name of its own: NAME (branch DIGITS).
+    """
+    place, parts = await session.place(branch), session.parts
+    subject = await session.branch(place)
+    events: Sequence[RecordedEvent] = await parts.states.exported(subject)
+    if hidden:
+        names = subject.conversation.names
+        rounds = await parts.archive.hidden(subject.namespace, subject.session, names)
+        events = with_hidden(events, rounds)
     name = place.row.external_id
-    if name is None or place.is_default:
-        return name
-    apart = f" (branch {place.chain.hex()[:_BRANCH_CHARS]})"
-    return name[: NAME_CHARS - len(apart)] + apart
+    if name is not None and not place.is_default:
+        # Beside the newest branch it is imported under a name of its own.
+        apart = f" (branch {place.chain.hex()[:_BRANCH_CHARS]})"
+        name = name[: NAME_CHARS - len(apart)] + apart
+    exported = Exported(place.row.id, name, subject.model, events)
+    match form:
+        case "json":
+            document = written(exported.name, exported.model, exported.events)
+        case "jsonl":
+            document = _lines(exported)
+        case "markdown":
+            document = _markdown(exported)
+        case "html":
+            facts = {"session": exported, "entries": list(entries_of(exported.events))}
+            document = parts.paper.standalone("export.html", facts)
+    return _Document(document, headers=PRIVATE, media_type=MEDIA_TYPES[form])
 
 
-class SessionEraser(Protocol):
-    """Erases sessions and namespaces."""
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A session to export: its id, its name, the model, and its events, oldest first."""
 
-    async def session(self, namespace: str, name: str, *, block: bool) -> Receipt:
-        """Erase the session."""
+    id: str
+    name: str | None
+    model: str
+    events: Sequence[RecordedEvent]
 
-    async def namespace(self, namespace: str) -> Receipt:
-        """Erase all sessions of the namespace."""
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message, whole. `number` counts from 1 without instructions and hidden messages, which have None.
+
+    `folds`: the compactions that fold up to here and no further.
+    """
+
+    number: int | None
+    id: str
+    role: str
+    label: str
+    text: str
+    calls: Sequence[tuple[str, str]]
+    at: datetime
+    folds: Sequence[Mapping[str, Any]]
+
+    @property
+    def is_markdown(self) -> bool:
+        """Written by a person or a model."""
+        return self.role in _WRITTEN_ROLES
 
 
-class ErasePages:
-    """The endpoints that erase."""
+def entries_of(events: Sequence[RecordedEvent]) -> Iterator[Entry]:
+    """The messages in order."""
+    folds: dict[int, list[Mapping[str, Any]]] = {}
+    for event in events:
+        if event.type == COMPACTION:
+            record = decoded(event.payload)
+            folds.setdefault(record["watermark"] + 1, []).append(record)
+    number = 0
+    for event in events:
+        if event.type in (COMPACTION, _CHECKPOINT):
+            continue
+        is_spoken = bool(event.id) and event.type != HIDDEN
+        number += is_spoken
+        payload = decoded(event.payload)
+        found = as_chat(payload[ITEMS] if ITEMS in payload else payload["message"])
+        fields: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+        yield Entry(
+            number if is_spoken else None,
+            event.id,
+            str(fields.get("role") or event.type),
+            "hidden" if event.type == HIDDEN else "" if is_spoken else "instructions",
+            text_of(fields),
+            tuple(calls_in(fields)),
+            moment(event.at),
+            folds.get(number, ()) if is_spoken else (),
+        )
 
-    def __init__(self, erases: SessionEraser) -> None:
-        self._erases = erases
 
-    def on(self, api: APIRouter) -> None:
-        """Register the routes, after all others: a bare name matches every path."""
-        api.add_api_route("/namespace", self.erase_everything, methods=["DELETE"])
-        api.add_api_route("/sessions/{name:path}", self.erase_session, methods=["DELETE"])
-
-    async def erase_session(
-        self,
-        caller: Admitted,
-        name: SessionName,
-        block: Annotated[bool, Query(description="Never store the conversation again: it gets 410.")] = False,
-    ) -> Reply[SessionEraseReceipt]:
-        """Erase a session; answers with a receipt."""
-        receipt = await self._erases.session(caller.namespace, name, block=block)
-        found = {
-            "session": receipt.session,
-            "side_sessions": list(receipt.beside),
-            "blocked": receipt.is_blocked,
+def _lines(session: Exported) -> Iterator[bytes]:
+    """Each event but the state for an import, with its session."""
+    for event in session.events:
+        if event.type == _CHECKPOINT:
+            continue
+        payload = decoded(event.payload)
+        fields = {
+            "session": session.id,
+            "name": session.name,
+            "model": session.model,
+            "id": event.id or None,
+            "type": event.type,
+            "created_at": utc_time(event.at),
+            **({"compaction": payload} if event.type == COMPACTION else payload),
         }
-        return reply(cast(SessionEraseReceipt, {**receipt_fields(receipt), **found}))
-
-    async def erase_everything(
-        self, caller: Admitted, confirm: Annotated[Literal["everything"], Query(description="A safeguard.")]
-    ) -> Reply[EraseReceipt]:
-        """Erase all the caller's sessions; answers with a receipt."""
-        del confirm
-        return reply(receipt_fields(await self._erases.namespace(caller.namespace)))
+        yield encoded(fields) + b"\n"
 
 
-def receipt_fields(receipt: Receipt) -> EraseReceipt:
-    """What was erased, and what is left in the database's files."""
-    rows = dict(sorted(receipt.rows.items()))
-    return {
-        "erased_at": utc_time(receipt.at),
-        "rows": rows,
-        "daily_log_entries": receipt.log_entries,
-        "files": receipt.files,
-        "scrub": _progress(receipt.scrub) if receipt.files == "pending" else None,
-    }
+def _markdown(session: Exported) -> Iterator[bytes]:
+    yield f"# {_line(session.name or 'Unnamed session')}\n\n".encode()
+    yield f"Session `{session.id}`, model {_line(session.model)}. Times are UTC.\n".encode()
+    for entry in entries_of(session.events):
+        number = f"{entry.number}. " if entry.number else ""
+        label = f" ({entry.label})" if entry.label else ""
+        parts = [f"\n## {number}{_line(entry.role)}{label}, {entry.at:%Y-%m-%d %H:%M:%S}"]
+        if entry.text:
+            parts.append(entry.text if entry.is_markdown else _fenced(entry.text))
+        parts += [f"Calls `{_line(name)}`:\n\n{_fenced(arguments)}" for name, arguments in entry.calls]
+        for record in entry.folds:
+            sizes = f"{record['tokens_before']:,} to {record['tokens_after']:,} tokens"
+            parts.append(f"---\n\n**Folded up to here**, from {sizes}: {_line(record['reason'])}")
+            parts.append(_fenced(str(record["summary"])))
+        yield ("\n\n".join(parts) + "\n").encode("utf-8", "surrogatepass")
 
 
-def _progress(scrub: Scrubbed) -> ScrubFields | None:
-    """The progress of a pending scrub; None when none is pending."""
-    if scrub.files != "pending":
-        return None
-    return {
-        "since": utc_time_or_none(scrub.since),
-        "attempts": scrub.attempts,
-        "next_attempt_at": utc_time_or_none(scrub.next_at),
-        "trouble": scrub.trouble or None,
-    }
+def _fenced(text: str) -> str:
+    """The text as a block of code that it cannot end."""
+    fence = max(["``", *_FENCES.findall(text)], key=len) + "`"
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

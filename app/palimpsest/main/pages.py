@@ -6,8 +6,8 @@ import time
 
 from fastapi import FastAPI
 
-from palimpsest.api.pages import Pages, pages_of
-from palimpsest.api.transfer import SessionTransfer
+from palimpsest.api.callers import ApiParts
+from palimpsest.api.pages import pages_of
 from palimpsest.main.wiring import Parts, new_id
 from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.compaction_views import CompactionViews
@@ -29,16 +29,10 @@ def own_pages(parts: Parts) -> FastAPI:
     overviews = Overviews(store, parts.calibrations, prices)
     states = RuntimeReader(store, archive, parts.tokens)
     imports = Imports(
-        store,
-        parts.reader,
-        parts.newcomers,
-        parts.erasure.tombstones,
-        limits,
-        time.time,
-        new_id,
+        store, parts.reader, parts.newcomers, parts.erasure.tombstones, limits, time.time, new_id
     )
     return pages_of(
-        Pages(
+        ApiParts(
             store=store,
             archive=archive,
             access=parts.access,
@@ -47,13 +41,13 @@ def own_pages(parts: Parts) -> FastAPI:
             contexts=parts.contexts,
             viewing=parts.viewing,
             states=states,
-            completes=parts.journal,
-            summarizer=parts.writer,
-            moving=SessionTransfer(states, imports, limits.body_bytes, limits.body_idle_seconds),
+            journal=parts.journal,
+            blocks=parts.blocks,
+            imports=imports,
             erases=parts.erasure,
             searching=parts.searching,
             recall=parts.tools,
-            unindexes=parts.indexing.drop,
+            indexing=parts.indexing,
             windows=parts.windows,
             exchanges=exchanges,
             compactions=CompactionViews(store, archive, exchanges, prices),
@@ -61,6 +55,5 @@ def own_pages(parts: Parts) -> FastAPI:
             lists=SessionLists(store, overviews, parts.calibrations, parts.windows),
             namespaces=NamespaceViews(store, prices),
             ended=parts.stopping,
-            new_id=new_id,
         )
     )

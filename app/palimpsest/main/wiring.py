@@ -398,14 +398,14 @@ class Parts:
         )
         recorder = Recorder(store, jobs, self.newcomers, self.quotas)
         # Adds results of a conversation to its session's memory.
-        blocks = MemoryBlocks(store.journal, self.writer, new_id)
+        self.blocks = MemoryBlocks(store.journal, self.writer, new_id)
         answered = Answered(
             viewing,
             self.windows,
             self.journal,
             self.indexing,
             CutPrompts(self.windows, self.calibrations, self.journal, jobs),
-            partial(blocks.remembers, self.contexts, self.background),
+            partial(self.blocks.remembers, self.contexts, self.background),
         )
         delivers_unstored = settings.database.on_store_failure == "passthrough"
         relaying = RelayMeans(

@@ -15,16 +15,14 @@ import structlog
 from fastapi import APIRouter
 
 from palimpsest.api.body import read_body
-from palimpsest.api.callers import ORDER_BYTES, ORDER_SECONDS
+from palimpsest.api.callers import ORDER_BYTES, ORDER_SECONDS, ApiParts
 from palimpsest.core.recall.tool_calls import UnreadableCall, read_call
 from palimpsest.core.recall.tool_results import error_result
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import InvalidParameter, NotFound, NotInstalled, RecallDisabled, StoreError
-from palimpsest.proxy.access import Access
-from palimpsest.proxy.archive import Archive
 from palimpsest.proxy.incoming import ASGIMessage, Receive, Scope, Send, asking_of
 from palimpsest.proxy.recall.searching import Where
-from palimpsest.proxy.recall.tools import RecallTools, ToolCaller
+from palimpsest.proxy.recall.tools import ToolCaller
 
 _log = structlog.get_logger("palimpsest.recall")
 
@@ -32,10 +30,8 @@ _log = structlog.get_logger("palimpsest.recall")
 class McpPages:
     """The endpoint. The tools' argument `session` names the session; the default is the newest."""
 
-    def __init__(self, access: Access, archive: Archive, tools: RecallTools) -> None:
-        self._access = access
-        self._archive = archive
-        self._tools = tools
+    def __init__(self, parts: ApiParts) -> None:
+        self._parts = parts
 
     def on(self, own: APIRouter) -> None:
         """Register the route."""
@@ -43,7 +39,7 @@ class McpPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; callers are authenticated as on the chat endpoints."""
-        caller = await self._access.caller_of(asking_of(scope))
+        caller = await self._parts.access.caller_of(asking_of(scope))
         # On another thread: the first import takes a second.
         try:
             http = await asyncio.to_thread(import_module, "palimpsest.api.mcp.server")
@@ -53,7 +49,7 @@ class McpPages:
             ) from None
         # Read here, so that one that is too large is refused as everywhere.
         body = await read_body(scope, receive, ORDER_BYTES, ORDER_SECONDS)
-        is_exposed = await self._tools.is_exposed(caller.namespace)
+        is_exposed = await self._parts.recall.is_exposed(caller.namespace)
         arrived = _arrived(body, receive)
         await http.answer(partial(self.call, caller.namespace), is_exposed, scope, arrived, send)
 
@@ -63,13 +59,15 @@ class McpPages:
         if isinstance(asked, UnreadableCall):
             return error_result(asked.code, asked.message), True
         session = arguments.get("session")
+        parts = self._parts
         try:
-            wanted = session if isinstance(session, str) and session else await self._tools.newest(namespace)
-            if wanted is None:
+            if not (isinstance(session, str) and session):
+                session = await parts.recall.newest(namespace)
+            if session is None:
                 return error_result("not_found", "Nothing is stored for this key yet."), True
-            place = await self._archive.place(namespace, wanted, None)
+            place = await parts.archive.place(namespace, session, None)
             where = Where(namespace, place.row.id, place.chain)
-            return encoded(await self._tools.answered(where, asked, ToolCaller("mcp"))).decode(), False
+            return encoded(await parts.recall.answered(where, asked, ToolCaller("mcp"))).decode(), False
         except (NotFound, InvalidParameter, RecallDisabled) as error:
             return error_result(error.code, error.message), True
         except StoreError as error:

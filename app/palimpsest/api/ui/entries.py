@@ -196,11 +196,6 @@ def writer_of(payload: Payload) -> str:
     return "code, without a model" if author == "deterministic" else author or _UNKNOWN
 
 
-def grouped(number: int | None) -> str:
-    """12345 as 12,345; "?" for none."""
-    return _UNKNOWN if number is None else f"{number:,}"
-
-
 # The filters of events. Trouble: events that a user may want to act on.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "all": (),

@@ -198,11 +198,6 @@ def said_rows(seen: SeenExchange, start: int) -> Iterator[TextRow | FoldedRun]:
             yield from (_said(seen, fate) for fate in fates)
 
 
-def message_rows(messages: Sequence[bytes]) -> list[TextRow]:
-    """Messages by themselves."""
-    return [text_row(raw, About()) for raw in messages]
-
-
 def share_bars(shares: Mapping[Category, int], most: int) -> list[tuple[Bar, float]]:
     """The bars of a prompt's parts side by side, each with where it begins, in percent of `most` tokens."""
     bars, at = [], 0.0
@@ -255,6 +250,8 @@ def text_row(raw: bytes, about: About, cut: Cut = _BRIEF) -> TextRow:
     text = raw.decode("utf-8", "surrogatepass") if cut.as_stored else text_of(fields)
     shown = "\n".join(text[: cut.chars].split("\n")[: max(_TEXT_LINES, cut.chars // _LINE_CHARS)])
     role = fields.get("role")
+    said = () if cut.as_stored else islice(calls_in(fields), _MOST_CALLS)
+    calls = tuple(f"{name}({arguments})"[:_TEXT_CHARS] for name, arguments in said)
     return TextRow(
         about.id,
         role if isinstance(role, str) else "message",
@@ -264,13 +261,14 @@ def text_row(raw: bytes, about: About, cut: Cut = _BRIEF) -> TextRow:
         about.label,
         about.kind,
         about.reason,
-        () if cut.as_stored else tuple(islice(_calls(fields.get("tool_calls")), _MOST_CALLS)),
+        calls,
     )
 
 
-def _calls(calls: object) -> Iterator[str]:
-    """Each call on a line of its own."""
+def calls_in(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and arguments of each call of a chat message, as the model wrote them."""
+    calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list | tuple) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
-            yield f"{function.get('name')}({function.get('arguments')})"[:_TEXT_CHARS]
+            yield str(function.get("name")), str(function.get("arguments"))

@@ -23,11 +23,16 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 
-from palimpsest.api.callers import problem_of
 from palimpsest.api.problems import new_request_id
-from palimpsest.api.ui.entries import grouped
 from palimpsest.core.wire.credentials import FIRST_HEADERS
-from palimpsest.errors import PalimpsestError, Unauthorized
+from palimpsest.errors import (
+    InvalidParameter,
+    MethodNotAllowed,
+    PalimpsestError,
+    RequestError,
+    Unauthorized,
+)
+from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import Headers
 
 # How a key was sent: not at all, as a password, or in a header as programs send it.
@@ -38,25 +43,38 @@ _BASIC = b"basic"
 _KEY_HEADERS = tuple(name.encode() for name in FIRST_HEADERS)
 
 
-def route_of(paper: PageTemplates) -> type[APIRoute]:
-    """The class of routes that accept a password and answer errors with a page."""
+class PageRoute(APIRoute):
+    """A route that accepts a password and answers errors with a page."""
 
-    class PageRoute(APIRoute):
-        """The route of a page."""
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """As FastAPI calls the endpoint."""
+        answered = super().get_route_handler()
 
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            answered = super().get_route_handler()
+        async def handler(request: Request) -> Response:
+            try:
+                request.state.way, request.scope["headers"] = presented(request.scope["headers"])
+                return await answered(request)
+            except (PalimpsestError, RequestValidationError, HTTPException) as error:
+                paper: PageTemplates = request.app.state.parts.paper
+                return paper.problem(problem_of(error))
 
-            async def handler(request: Request) -> Response:
-                try:
-                    request.state.way, request.scope["headers"] = presented(request.scope["headers"])
-                    return await answered(request)
-                except (PalimpsestError, RequestValidationError, HTTPException) as error:
-                    return problem_page(paper, problem_of(error))
+        return handler
 
-            return handler
 
-    return PageRoute
+def problem_of(error: Exception) -> PalimpsestError:
+    """Our own error as it is, one of the framework's translated."""
+    match error:
+        case PalimpsestError():
+            return error
+        case RequestValidationError():
+            first = error.errors()[0]
+            return InvalidParameter(f"{first['msg']}.", param=str(first["loc"][-1]))
+        case HTTPException(status_code=404):
+            return missing()
+        case HTTPException(status_code=405):
+            return MethodNotAllowed("This path exists, but not with this method.")
+        case _:
+            return RequestError("The request cannot be understood.")
 
 
 def presented(headers: Headers) -> tuple[Way, Headers]:
@@ -74,14 +92,6 @@ def presented(headers: Headers) -> tuple[Way, Headers]:
     kept = [(name, value) for name, value in rewritten if name != b"authorization" or value]
     has_any = any(name in _KEY_HEADERS for name, _ in kept)
     return ("password" if has_any else "none"), kept
-
-
-def problem_page(paper: PageTemplates, problem: PalimpsestError) -> Response:
-    """The error as a page; a 401 makes the browser ask its user for a key."""
-    asks = isinstance(problem, Unauthorized)
-    headers = {"x-request-id": new_request_id()} | ({"www-authenticate": CHALLENGE} if asks else {})
-    facts = {"message": problem.message, "code": problem.code, "param": problem.param, "asks": asks}
-    return paper.problem(facts, problem.status, headers)
 
 
 def _is_basic(name: bytes, value: bytes) -> bool:
@@ -112,6 +122,11 @@ _SHOWN = {code: f"[U+{code:04X}]" for code in (*_DIRECTIONS, *_CONTROLS)} | dict
 )
 
 
+def _grouped(number: int | None) -> str:
+    """12345 as 12,345; "?" for none."""
+    return "?" if number is None else f"{number:,}"
+
+
 class _Markdown:
     """Renders what models and users wrote: HTML in it is text, pictures are links, headings paragraphs."""
 
@@ -139,7 +154,7 @@ class PageTemplates:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._templates.filters["grouped"] = grouped
+        self._templates.filters["grouped"] = _grouped
         self._templates.filters["markdown"] = _Markdown().rendered
         style = self._templates.get_template("style.css").render()
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -163,12 +178,12 @@ class PageTemplates:
             self._script, 200, {"cache-control": "no-cache", "x-content-type-options": "nosniff"}, kind
         )
 
-    async def page(self, request: Request, name: str, facts: Mapping[str, Any]) -> Response:
+    async def page(self, way: Way, name: str, facts: Mapping[str, Any]) -> Response:
         """A template's page, rendered on another thread: summaries may be long.
 
         A browser shows a password to pages alone, so that its user cannot follow links to JSON.
         """
-        facts = {**facts, "has_links": way_of(request) != "password"}
+        facts = {**facts, "has_links": way != "password"}
         return self._response(await asyncio.to_thread(self._filled, name, facts), 200, {})
 
     def standalone(self, name: str, facts: Mapping[str, Any]) -> Iterator[bytes]:
@@ -177,9 +192,12 @@ class PageTemplates:
         stream.enable_buffering(_STREAM_BUFFER)
         return (piece.encode() for piece in stream)
 
-    def problem(self, facts: Mapping[str, Any], status: int, headers: Mapping[str, str]) -> Response:
-        """The page of an error."""
-        return self._response(self._filled("problem.html", facts), status, headers)
+    def problem(self, problem: PalimpsestError) -> Response:
+        """The page of an error; a 401 makes the browser ask its user for a key."""
+        asks = isinstance(problem, Unauthorized)
+        headers = {"x-request-id": new_request_id()} | ({"www-authenticate": CHALLENGE} if asks else {})
+        facts = {"message": problem.message, "code": problem.code, "param": problem.param, "asks": asks}
+        return self._response(self._filled("problem.html", facts), problem.status, headers)
 
     def _filled(self, name: str, facts: Mapping[str, Any]) -> str:
         return self._templates.get_template(name).render(facts)
