@@ -42,6 +42,7 @@ _log = structlog.get_logger("palimpsest.newcomers")
 UNPROVEN_SECONDS = 3_600
 
 
+@dataclass(frozen=True, slots=True)
 class UnprovenNamespaces:
     """Limits namespaces whose credential the upstream has not accepted yet.
 
@@ -49,30 +50,21 @@ class UnprovenNamespaces:
     of each sweep. `clock` gives UTC seconds.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        erased: Callable[[Sequence[str]], None],
-        clock: Callable[[], float],
-        *,
-        messages: int,
-        seconds: int = UNPROVEN_SECONDS,
-    ) -> None:
-        self._store = store
-        self._erased = erased
-        self._clock = clock
-        self._messages = messages
-        self._seconds = seconds
+    store: Store
+    erased: Callable[[Sequence[str]], None]
+    clock: Callable[[], float]
+    messages: int
+    seconds: int = UNPROVEN_SECONDS
 
     async def admit(self, namespace: str, new_messages: int) -> None:
         """Check that the namespace may store `new_messages` more; NamespaceUnproven beyond its limit.
 
         The first request is admitted whatever its length: a client may bring a long history.
         """
-        status = await self._store.accounts.status(namespace)
+        status = await self.store.accounts.status(namespace)
         if status.proven or not status.messages or not new_messages:
             return
-        if status.messages + new_messages > self._messages:
+        if status.messages + new_messages > self.messages:
             raise NamespaceUnproven(
                 "The upstream has not accepted this credential yet; until then no more is stored."
             )
@@ -80,14 +72,14 @@ class UnprovenNamespaces:
     async def keep_sweeping(self) -> None:
         """Sweep periodically until cancelled."""
         while True:
-            await asyncio.sleep(self._seconds / SWEEPS)
+            await asyncio.sleep(self.seconds / SWEEPS)
             await self.sweep()
 
     async def sweep(self) -> None:
         """Erase the namespaces that are still unproven after `seconds`; a store error is logged."""
         try:
-            while gone := await self._store.erasure.unproven(self._clock() - self._seconds):
-                self._erased(gone)
+            while gone := await self.store.erasure.unproven(self.clock() - self.seconds):
+                self.erased(gone)
                 _log.info("unproven_erased", namespaces=len(gone))
         except StoreError as error:
             _log.warning("sweep_failed", error=type(error).__name__)

@@ -41,28 +41,28 @@ class Place:
     is_default: bool
 
 
+@dataclass(frozen=True, slots=True)
 class Archive:
     """Reads the store; every method is confined to the caller's namespace."""
 
-    def __init__(self, store: Store, reader: MessageReader) -> None:
-        self._store = store
-        self._reader = reader
+    store: Store
+    reader: MessageReader
 
     async def session(self, namespace: str, name: str) -> SessionRow:
         """The session by our id, by the client's name, or by its conversation id in tool results."""
-        row = await session_named(self._store, namespace, name)
+        row = await session_named(self.store, namespace, name)
         if row is None:
             raise missing()
         return row
 
     async def branches(self, namespace: str, row: SessionRow) -> Sequence[Head]:
         """The heads of the session's branches, the default one first."""
-        return await self._store.history.heads(namespace, row.id)
+        return await self.store.history.heads(namespace, row.id)
 
     async def place(self, namespace: str, name: str, branch: str | None) -> Place:
         """The default branch, or the one that ends at the head or message whose id begins with `branch`."""
         row = await self.session(namespace, name)
-        heads = await self._store.history.heads(namespace, row.id)
+        heads = await self.store.history.heads(namespace, row.id)
         if branch is None:
             return _at(namespace, row, heads[0], heads) if heads else Place(namespace, row, b"", b"", True)
         digits = _digits(branch)
@@ -76,24 +76,24 @@ class Archive:
 
     async def up_to(self, namespace: str, row: SessionRow, chain: bytes) -> Place:
         """The branch up to this stored message, or to the end of a list that a client put together."""
-        known = await self._store.history.known(namespace, [chain], row.id)
+        known = await self.store.history.known(namespace, [chain], row.id)
         return Place(namespace, row, chain, known[0].preamble if known else b"", False)
 
     async def preamble(self, place: Place) -> tuple[tuple[Message, ...], bytes | None]:
         """The branch's instructions: messages, and the JSON of the request's `instructions` field."""
-        raws = await self._store.history.preamble(place.namespace, place.row.id, place.preamble)
-        messages = await self._reader.read_stored(messages_in(raws), place.row.model)
+        raws = await self.store.history.preamble(place.namespace, place.row.id, place.preamble)
+        messages = await self.reader.read_stored(messages_in(raws), place.row.model)
         return messages, field_in(raws)
 
     async def transcript(self, place: Place) -> Sequence[MessageRow]:
         """Every message of the branch, including those that the client dropped later."""
-        return await self._store.history.transcript(place.namespace, place.row.id, place.chain)
+        return await self.store.history.transcript(place.namespace, place.row.id, place.chain)
 
     async def hidden(
         self, namespace: str, session: str, chains: Sequence[bytes]
     ) -> Mapping[str, HiddenRounds]:
         """The hidden rounds by the id of the answer that they led to (rule 31)."""
-        found = await self._store.exchanges.hidden_rounds(namespace, session, chains)
+        found = await self.store.exchanges.hidden_rounds(namespace, session, chains)
         return {context_id(chain): rounds for chain, rounds in found.items()}
 
     async def branch(self, place: Place, headers: Headers, quota: Quota | None = None) -> ReadBranch:
@@ -101,14 +101,14 @@ class Archive:
 
         `headers` and `quota` are the caller's: what a model is asked is sent with them and counts against it.
         """
-        rows = await self._store.history.messages(place.namespace, place.row.id, place.chain)
+        rows = await self.store.history.messages(place.namespace, place.row.id, place.chain)
         chains = tuple(row.chain for row in rows)
         newest = (place.chain, *chains[:-_NEWEST:-1]) if rows else ()
-        asked = await self._store.exchanges.finished(place.namespace, place.row.id, newest)
+        asked = await self.store.exchanges.finished(place.namespace, place.row.id, newest)
         model = asked.model if asked else place.row.model
-        raws = await self._store.history.preamble(place.namespace, place.row.id, place.preamble)
-        preamble = await self._reader.read_stored(messages_in(raws), model)
-        messages = await self._reader.read_stored([row.body for row in rows], model)
+        raws = await self.store.history.preamble(place.namespace, place.row.id, place.preamble)
+        preamble = await self.reader.read_stored(messages_in(raws), model)
+        messages = await self.reader.read_stored([row.body for row in rows], model)
         weight = MESSAGE_WEIGHT * len(messages)
         talk = await offload(weight, _listed, preamble, messages, chains, place.namespace)
         fixed = _fixed_tokens(talk, asked)
@@ -117,14 +117,14 @@ class Archive:
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
         """The message with this public id, and a session that contains it."""
         digits = _digits(ident)
-        found = await self._store.history.message(namespace, bytes.fromhex(digits[: len(digits) // 2 * 2]))
+        found = await self.store.history.message(namespace, bytes.fromhex(digits[: len(digits) // 2 * 2]))
         if found is None or not found[1].chain.hex().startswith(digits):
             raise missing()
         return found
 
     async def summary(self, namespace: str, ident: str) -> tuple[str, StoredCompaction]:
         """The summary with this id, its own or its compaction's, and the session that contains it."""
-        found = await self._store.compactions.get(namespace, compaction_of(ident))
+        found = await self.store.compactions.get(namespace, compaction_of(ident))
         if found is None or found[1].compaction.kind != "message_removal":
             raise missing()
         return found
@@ -134,7 +134,7 @@ class Archive:
         owner, message = await self.message(namespace, ident)
         if owner == row.id:
             return message
-        path = await self._store.history.messages(namespace, row.id, message.chain)
+        path = await self.store.history.messages(namespace, row.id, message.chain)
         if not path:
             raise missing()
         return path[-1]

@@ -63,18 +63,18 @@ class Folding:
     lines: Sequence[SummaryLine]
 
 
+@dataclass(frozen=True, slots=True)
 class CompactionViews:
     """Reads compactions of one caller; what does not exist is NotFound, as in `Archive`."""
 
-    def __init__(self, store: Store, archive: Archive, exchanges: ExchangeViews, prices: ModelPrices) -> None:
-        self._store = store
-        self._archive = archive
-        self._exchanges = exchanges
-        self._prices = prices
+    store: Store
+    archive: Archive
+    exchanges: ExchangeViews
+    prices: ModelPrices
 
     async def folding(self, namespace: str, row: SessionRow, name: str) -> Folding:
         """The session's compaction with this id."""
-        every = await self._store.compactions.of_session(namespace, row.id)
+        every = await self.store.compactions.of_session(namespace, row.id)
         found = next((one for one in every if one.compaction.id == name), None)
         if found is None:
             raise missing()
@@ -90,22 +90,22 @@ class CompactionViews:
 
     async def followed(self, namespace: str, row: SessionRow) -> list[Followed]:
         """What followed each compaction of the session's default branch, oldest first."""
-        place = await self._archive.place(namespace, row.id, None)
-        talk = (await self._archive.branch(place, ())).conversation
-        stored = await self._store.compactions.of_session(namespace, row.id)
+        place = await self.archive.place(namespace, row.id, None)
+        talk = (await self.archive.branch(place, ())).conversation
+        stored = await self.store.compactions.of_session(namespace, row.id)
         made = {one.compaction.id: one.compaction for one in stored}
-        turns = (await self._exchanges.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
+        turns = (await self.exchanges.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
         weight = MESSAGE_WEIGHT * len(talk.messages)
         spans = await offload(weight + MESSAGE_WEIGHT * len(turns), _spans, turns, talk)
-        recalled = await self._store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
+        recalled = await self.store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
         payloads = ((event.seq, decoded(event.payload)) for event in recalled)
         asked_at = [seq for seq, said in payloads if isinstance(said, dict) and said.get("via") == "model"]
-        prices = await self._prices.known(row.model)
+        prices = await self.prices.known(row.model)
         found = []
         for span in spans:
             if (compaction := made.get(span.compaction)) is None:
                 continue
-            first, ratio = span.turns[0], self._exchanges.ratio_of(namespace, span.turns[0])
+            first, ratio = span.turns[0], self.exchanges.ratio_of(namespace, span.turns[0])
             after = await offload(weight, aftermath_of, talk, compaction, span.start, span.end)
             lookups = sum(first.arrival <= seq < span.until for seq in asked_at)
             under = [one for one in span.turns if one.compaction == compaction.id]
@@ -130,7 +130,7 @@ class CompactionViews:
         """What the calls for its text cost; 0 where code wrote it, None where it is not known."""
         if compaction.author != "model":
             return 0.0
-        prices, spent = await self._prices.known(compaction.model or ""), compaction.spent
+        prices, spent = await self.prices.known(compaction.model or ""), compaction.spent
         if prices is None or spent is None:
             return None
         return dollars_of(spent.prompt, spent.cached, 0, spent.completion, prices)
@@ -140,10 +140,10 @@ class CompactionViews:
         ends = [None, context_id(made.watermark)] if made.watermark else [None]
         for branch in ends:
             try:
-                place = await self._archive.place(namespace, row.id, branch)
+                place = await self.archive.place(namespace, row.id, branch)
             except NotFound:
                 continue
-            talk = (await self._archive.branch(place, ())).conversation
+            talk = (await self.archive.branch(place, ())).conversation
             if applies(made, talk):
                 return talk
         return None

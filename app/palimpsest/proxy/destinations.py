@@ -61,19 +61,19 @@ class Destination:
         return request if asked == request.upstream_model else replace(request, upstream_model=asked)
 
 
+@dataclass(frozen=True, slots=True)
 class Destinations:
     """All servers, by the names of their models; the first of `routed` whose pattern matches is used."""
 
-    def __init__(self, default: Destination, routed: Sequence[Destination] = ()) -> None:
-        self._default = default
-        self.routed = routed
+    default: Destination
+    routed: Sequence[Destination] = ()
 
     def of(self, model: str) -> Destination:
         """The server of a model; the default one if no pattern matches."""
         for there in self.routed:
             if there.models and there.models.means(model):
                 return there
-        return self._default
+        return self.default
 
     def headers(self, received: Headers, model: str) -> list[tuple[bytes, bytes]]:
         """The headers for the server of a model."""

@@ -104,32 +104,23 @@ class PricedExchange(NamedTuple):
     cost: Cost | None
 
 
+@dataclass(frozen=True, slots=True)
 class ExchangeViews:
     """Reads exchanges of one caller; what does not exist is NotFound, as in `Archive`."""
 
-    def __init__(
-        self,
-        store: Store,
-        archive: Archive,
-        reader: MessageReader,
-        tokens: ModelTokens,
-        calibrations: Calibrations,
-        prices: ModelPrices,
-        windows: Windows,
-    ) -> None:
-        self._store = store
-        self._archive = archive
-        self._reader = reader
-        self._tokens = tokens
-        self._calibrations = calibrations
-        self._prices = prices
-        self._windows = windows
+    store: Store
+    archive: Archive
+    reader: MessageReader
+    tokens: ModelTokens
+    calibrations: Calibrations
+    prices: ModelPrices
+    windows: Windows
 
     async def page(
         self, namespace: str, session: str, before: int, limit: int
     ) -> list[tuple[int, LoggedExchange]]:
         """The session's exchanges that arrived before `before`, newest first, with their numbers."""
-        return await self._store.exchange_log.page(namespace, session, before, limit)
+        return await self.store.exchange_log.page(namespace, session, before, limit)
 
     async def priced(
         self, namespace: str, session: str, before: int, limit: int
@@ -144,7 +135,7 @@ class ExchangeViews:
 
     async def logged(self, namespace: str, row: SessionRow, name: str) -> tuple[int, LoggedExchange]:
         """The exchange with this number in its session, from 1, or with this id."""
-        found = await self._store.exchange_log.one(namespace, row.id, name)
+        found = await self.store.exchange_log.one(namespace, row.id, name)
         if found is None:
             raise missing()
         return found
@@ -153,10 +144,10 @@ class ExchangeViews:
         """The exchange with its view and body. NotFound also when the session is erased meanwhile."""
         number, exchange = await self.logged(namespace, row, name)
         place = Place(namespace, row, exchange.head, exchange.preamble, False)
-        branch = await self._archive.branch(place, ())
+        branch = await self.archive.branch(place, ())
         if exchange.head and not branch.conversation.messages:
             raise missing()
-        made = [stored.compaction for stored in await self._store.compactions.of_session(namespace, row.id)]
+        made = [stored.compaction for stored in await self.store.compactions.of_session(namespace, row.id)]
         if exchange.view is None and made:
             raise NotFound("What was sent at this turn is not known yet, or the proxy was killed meanwhile.")
         force = next((one for one in made if one.id == exchange.compaction), None)
@@ -164,7 +155,7 @@ class ExchangeViews:
         carried = await self._set(namespace, row.id, exchange.carried)
         sent = await self._set(namespace, row.id, exchange.sent) or carried
         has_rounds = force is not None and names_ours(sent) and not names_ours(carried)
-        where = self._store.exchanges, namespace, row.id
+        where = self.store.exchanges, namespace, row.id
         material = Material(
             talk=talk,
             spelled=await self._spelled(namespace, row.id, talk, exchange),
@@ -174,7 +165,7 @@ class ExchangeViews:
             sent=sent,
             said=exchange.said,
             digest=exchange.body_digest,
-            count_text=self._tokens.counter_of(exchange.model).count_text,
+            count_text=self.tokens.counter_of(exchange.model).count_text,
         )
         weight = MESSAGE_WEIGHT * len(talk.messages)
         rebuilt = await offload(weight, sent_body, material)
@@ -198,11 +189,11 @@ class ExchangeViews:
     def ratio_of(self, namespace: str, exchange: LoggedExchange) -> float:
         """The model's tokens for one of ours, by the upstream's own count of this prompt if it stated one."""
         counted, ours = exchange.prompt_tokens, exchange.tokens_forwarded
-        return self._calibrations.ratio_in(namespace, exchange.model, counted, ours)
+        return self.calibrations.ratio_in(namespace, exchange.model, counted, ours)
 
     async def cost_of(self, namespace: str, exchange: LoggedExchange) -> Cost | None:
         """What it cost; None when the model's prices, or its tokens, are unknown."""
-        prices = await self._prices.known(exchange.model)
+        prices = await self.prices.known(exchange.model)
         if prices is None or exchange.prompt_tokens is None:
             return None
         return cost_of(exchange, prices, self.ratio_of(namespace, exchange))
@@ -211,13 +202,11 @@ class ExchangeViews:
         """Tokens of the prompt by what they are for, as the model counts; their sum is the prompt."""
         said = sum(part.tokens for part in seen.view.parts)
         fixed = max(0, (seen.exchange.tokens_forwarded or said) - said)
-        count: Callable[[Mapping[str, Any]], int] = self._tokens.counter_of(seen.exchange.model).count_message
+        count: Callable[[Mapping[str, Any]], int] = self.tokens.counter_of(seen.exchange.model).count_message
         ours = shares_of(seen.view.parts, fixed, count)
         if len(seen.shown) > len(seen.view.parts) or seen.exchange.sent:
             # What is not tools are look-ups of this turn and of earlier ones, with their results.
-            schemas = PRIMING_TOKENS + self._tokens.schema_tokens(
-                seen.exchange.model, tools_in(seen.envelope)
-            )
+            schemas = PRIMING_TOKENS + self.tokens.schema_tokens(seen.exchange.model, tools_in(seen.envelope))
             if schemas < fixed:
                 ours = {**ours, "tools": schemas, "lookups": fixed - schemas}
         return {category: seen.for_model(tokens) for category, tokens in ours.items()}
@@ -229,8 +218,8 @@ class ExchangeViews:
 
     async def findings(self, namespace: str, row: SessionRow) -> list[Found]:
         """What makes the session's default branch dearer than it need be; tokens as the model counts."""
-        place = await self._archive.place(namespace, row.id, None)
-        branch = await self._archive.branch(place, ())
+        place = await self.archive.place(namespace, row.id, None)
+        branch = await self.archive.branch(place, ())
         turns = (await self.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
         if not turns:
             return []
@@ -244,10 +233,10 @@ class ExchangeViews:
             branch.conversation,
             tools_in(carried),
             costs,
-            self._windows.known(branch.model, namespace).tokens,
-            self._tokens.counter_of(branch.model).count_tools,
+            self.windows.known(branch.model, namespace).tokens,
+            self.tokens.counter_of(branch.model).count_tools,
         )
-        ratio = self._calibrations.ratio_of(namespace, branch.model)
+        ratio = self.calibrations.ratio_of(namespace, branch.model)
         return [
             one if one.kind == "cold_cache" else replace(one, tokens=as_theirs(one.tokens, ratio))
             for one in found
@@ -260,13 +249,13 @@ class ExchangeViews:
 
         That is the one that was new last by then; where new messages alone were sent, the stored one.
         """
-        found = await self._store.exchange_log.spellings(namespace, session, talk.names)
+        found = await self.store.exchange_log.spellings(namespace, session, talk.names)
         spelled: dict[int, Sequence[Message]] = {}
         for at, name in enumerate(talk.names):
             if name not in found:
                 continue
             bodies = [body for _, body in found[name]]
-            others = await self._reader.read_stored(bodies, exchange.model)
+            others = await self.reader.read_stored(bodies, exchange.model)
             known = sum(when <= exchange.started_at for when, _ in found[name])
             by_then = [talk.messages[at], *others[:known]]
             order = by_then if exchange.mode == "append" else by_then[::-1]
@@ -276,7 +265,7 @@ class ExchangeViews:
     async def _set(self, namespace: str, session: str, digest: bytes | None) -> Sequence[bytes]:
         if digest is None:
             return ()
-        return await self._store.history.preamble(namespace, session, digest)
+        return await self.store.history.preamble(namespace, session, digest)
 
 
 def cost_of(exchange: LoggedExchange, prices: Prices, ratio: float) -> Cost:

@@ -11,7 +11,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from palimpsest.proxy.turn import Turn
 
@@ -49,6 +49,7 @@ _STATUSES = frozenset({400, 404, 422, 501})
 _MISSING = re.compile(rb"not found|exist|unknown|no such|no item|persisted|expired|deleted", re.IGNORECASE)
 
 
+@dataclass(frozen=True, slots=True)
 class KeptAnswers:
     """Decides whether requests may reference what upstreams keep. `are_kept`: the operator's setting.
 
@@ -56,9 +57,8 @@ class KeptAnswers:
     affected.
     """
 
-    def __init__(self, forgetting: RefusalMemory, *, are_kept: bool) -> None:
-        self._forgetting = forgetting
-        self._are_kept = are_kept
+    forgetting: RefusalMemory
+    are_kept: bool
 
     def may_continue(self, turn: Turn) -> bool:
         """True when the request may, or must, leave earlier messages to the upstream."""
@@ -66,7 +66,7 @@ class KeptAnswers:
             return True
         if turn.request.previous is None or not turn.is_delta or turn.continues_hidden:
             return False
-        return self._are_kept and _place(turn) not in self._forgetting
+        return self.are_kept and _place(turn) not in self.forgetting
 
     def with_items(self, turn: Turn) -> Turn:
         """The turn, with items instead of references to them if the upstream does not keep items."""
@@ -75,7 +75,7 @@ class KeptAnswers:
         return replace(turn, request=turn.request.whole)
 
     def _are_named(self, turn: Turn) -> bool:
-        return self._are_kept and _place(turn) not in self._forgetting
+        return self.are_kept and _place(turn) not in self.forgetting
 
     def are_forgotten(self, turn: Turn, status: int, body: bytes) -> bool:
         """True when the refusal means that the upstream lacks an answer or item: the full history is sent
@@ -87,7 +87,7 @@ class KeptAnswers:
             return False
         if not (self._lacks_answer(turn, body) or self._lacks_item(turn, body)):
             return False
-        self._forgetting.remember(*_place(turn))
+        self.forgetting.remember(*_place(turn))
         return True
 
     def _lacks_answer(self, turn: Turn, body: bytes) -> bool:

@@ -32,38 +32,38 @@ class NamespaceView:
     dollars: float | None
 
 
+@dataclass(frozen=True, slots=True)
 class NamespaceViews:
     """Makes them."""
 
-    def __init__(self, store: Store, prices: ModelPrices) -> None:
-        self._store = store
-        self._prices = prices
+    store: Store
+    prices: ModelPrices
 
     async def page(self, after: str, limit: int, now: float) -> list[NamespaceView]:
         """Those with ids after `after`, in the order of their ids."""
-        return await self._views(await self._store.namespaces.page(after, limit), now)
+        return await self._views(await self.store.namespaces.page(after, limit), now)
 
     async def one(self, ident: str, now: float) -> tuple[NamespaceView, Sequence[Failure]] | None:
         """The namespace with this id, and its newest failures of the last 24 hours; None: there is none."""
-        row = await self._store.namespaces.named(ident)
+        row = await self.store.namespaces.named(ident)
         if row is None:
             return None
         (view,) = await self._views([row], now)
-        return view, await self._store.namespaces.failures(ident, now - DAY, MOST_FAILURES)
+        return view, await self.store.namespaces.failures(ident, now - DAY, MOST_FAILURES)
 
     async def row(self, ident: str) -> NamespaceRow | None:
         """The namespace with this id."""
-        return await self._store.namespaces.named(ident)
+        return await self.store.namespaces.named(ident)
 
     async def _views(self, rows: Sequence[NamespaceRow], now: float) -> list[NamespaceView]:
-        there, ids, today = self._store.namespaces, [row.id for row in rows], now - now % DAY
+        there, ids, today = self.store.namespaces, [row.id for row in rows], now - now % DAY
         if not ids:
             return []
         keys: defaultdict[str, list[KeyRow]] = defaultdict(list)
-        for key in await self._store.accounts.keys():
+        for key in await self.store.accounts.keys():
             keys[key.namespace].append(key)
         stored = await there.stored(ids)
-        sizes = await self._store.old_sessions.sizes()
+        sizes = await self.store.old_sessions.sizes()
         turns = await there.turns(ids, now - DAY, today)
         dollars = await self._dollars(ids, today)
         return [
@@ -81,8 +81,8 @@ class NamespaceViews:
     async def _dollars(self, namespaces: Sequence[str], since: float) -> dict[str, float]:
         """What the turns since then have cost, of models whose price is known."""
         found: defaultdict[str, float] = defaultdict(float)
-        used = await self._store.namespaces.models(namespaces, since)
-        prices = {model: await self._prices.known(model) for model in {each.model for each in used}}
+        used = await self.store.namespaces.models(namespaces, since)
+        prices = {model: await self.prices.known(model) for model in {each.model for each in used}}
         for each in used:
             if (price := prices[each.model]) is not None:
                 cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)

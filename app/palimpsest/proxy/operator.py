@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
 
 from palimpsest.errors import AdminDisabled, AdminKeyRefused, AdminMayNotRead, WrongAdminKey
@@ -22,24 +24,22 @@ _READS_ONLY = "The admin key reads as a namespace and changes nothing: GET and H
 _log = structlog.get_logger("palimpsest.operator")
 
 
+@dataclass(frozen=True, slots=True)
 class OperatorAccess:
     """Who may use the operator's endpoints, and read as a namespace if `reads`. `key` None: nobody."""
 
-    def __init__(
-        self, key: AdminKey | None = None, namespaces: Namespaces | None = None, *, reads: bool = False
-    ) -> None:
-        self._key = key
-        self._namespaces = namespaces
-        self._reads = reads
+    key: AdminKey | None = None
+    namespaces: Namespaces | None = None
+    reads: bool = False
 
     def check(self, path: str, headers: Headers) -> None:
         """AdminDisabled while no key is set; WrongAdminKey, always in the same words, without the key.
 
         A wrong key is logged: somebody guesses, or a program has an old one.
         """
-        if self._key is None:
+        if self.key is None:
             raise AdminDisabled(_DISABLED)
-        if not self._key.opens(headers):
+        if not self.key.opens(headers):
             _log.warning("admin_refused", path=printable(path))
             raise WrongAdminKey(_WRONG)
 
@@ -53,10 +53,10 @@ class OperatorAccess:
         if named is None:
             return None
         self.check(path, incoming.headers)
-        if not self._reads or self._namespaces is None:
+        if not self.reads or self.namespaces is None:
             raise AdminMayNotRead(_NOT_TO_BE_READ)
         if incoming.method not in _READING:
             raise AdminKeyRefused(_READS_ONLY)
-        if await self._namespaces.named(named) is None:
+        if await self.namespaces.named(named) is None:
             raise missing()
         return Caller(named)

@@ -40,39 +40,37 @@ class ListedSession:
     sums: Sums
 
 
+@dataclass(frozen=True, slots=True)
 class SessionLists:
     """Reads what lists show of sessions beside their rows."""
 
-    def __init__(
-        self, store: Store, overviews: Overviews, calibrations: Calibrations, windows: Windows
-    ) -> None:
-        self._store = store
-        self._overviews = overviews
-        self._calibrations = calibrations
-        self._windows = windows
+    store: Store
+    overviews: Overviews
+    calibrations: Calibrations
+    windows: Windows
 
     async def of(self, namespace: str, rows: Sequence[SessionRow]) -> list[ListedSession]:
         """The sessions of a page of a list, in their order."""
         names = [row.id for row in rows]
-        log = self._store.exchange_log
-        asked = await self._store.exchanges.newest_finished(namespace, names)
+        log = self.store.exchange_log
+        asked = await self.store.exchanges.newest_finished(namespace, names)
         newest = await log.newest(namespace, names)
         openings = await log.openings(namespace, names)
         compacted = await log.compacted_at(namespace, names)
-        sums = await self._overviews.of_sessions(namespace, names)
+        sums = await self.overviews.of_sessions(namespace, names)
         listed = []
         for row in rows:
             last = asked.get(row.id)
             model = last.model if last else row.model
             sent, counted = (last.tokens_forwarded, last.prompt_tokens) if last else (None, None)
-            ratio = self._calibrations.ratio_in(namespace, model, counted, sent)
+            ratio = self.calibrations.ratio_in(namespace, model, counted, sent)
             listed.append(
                 ListedSession(
                     row=row,
                     title=title_of(openings.get(row.id)),
                     tokens=as_theirs(last.tokens_full, ratio) if last else None,
                     sent_tokens=None if sent is None else as_theirs(sent, ratio),
-                    window_tokens=self._windows.known(model, namespace).tokens,
+                    window_tokens=self.windows.known(model, namespace).tokens,
                     compacted_at=[as_theirs(tokens, ratio) for tokens in compacted.get(row.id, ())],
                     newest=newest.get(row.id),
                     sums=sums.get(row.id) or Sums(),

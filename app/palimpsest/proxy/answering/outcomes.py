@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from palimpsest.core.history.message import Message
@@ -20,11 +21,11 @@ from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.storage.exchange_units import ExchangeState
 
 
+@dataclass(frozen=True, slots=True)
 class Outcomes:
     """Makes outcomes from answers, whose messages are counted like any other."""
 
-    def __init__(self, reader: MessageReader) -> None:
-        self._reader = reader
+    reader: MessageReader
 
     def of_stream(self, turn: Turn, holdback: Holdback) -> Outcome:
         """The outcome of a streamed answer as received so far."""
@@ -51,7 +52,7 @@ class Outcomes:
             return Outcome(state="failed", status=status)
         try:
             bodies = [choice.message_body for choice in read.choices]
-            answers = await self._reader.read_long_answers(bodies, turn.request.model)
+            answers = await self.reader.read_long_answers(bodies, turn.request.model)
         except RequestError:
             answers = ()
         return Outcome(
@@ -68,7 +69,7 @@ class Outcomes:
     ) -> tuple[Message, ...]:
         """The answers as messages; incomplete ones only if they can be continued: text without open calls."""
         try:
-            messages = self._reader.read_answers([c.message_body for c in choices], turn.request.model)
+            messages = self.reader.read_answers([c.message_body for c in choices], turn.request.model)
         except RequestError:
             return ()
         if state == "live":
@@ -86,34 +87,26 @@ def _finish_reason(choices: Sequence[AnsweredChoice]) -> str | None:
     return choices[0].finish_reason if choices else None
 
 
+@dataclass(frozen=True, slots=True)
 class Answered:
     """Called with every answer that has ended, right after it was stored."""
 
-    def __init__(
-        self,
-        viewing: ViewPlanner,
-        windows: Windows,
-        journal: SessionJournal,
-        indexing: Indexer,
-        cuts: CutPrompts,
-        remembers: Remembers,
-    ) -> None:
-        self._viewing = viewing
-        self._windows = windows
-        self._journal = journal
-        self._indexing = indexing
-        self._cuts = cuts
-        self._remembers = remembers
+    viewing: ViewPlanner
+    windows: Windows
+    journal: SessionJournal
+    indexing: Indexer
+    cuts: CutPrompts
+    remembers: Remembers
 
     def __call__(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
         """Update journal, index, windows and calibration; these influence later plans only (rule 14)."""
-        self._journal.answered(turn, outcome, self._remembers)
-        self._journal.placed(turn)
-        self._viewing.answer_stored(turn, shown, outcome)
-        self._indexing.later(turn.namespace, turn.session)
+        self.journal.answered(turn, outcome, self.remembers)
+        self.journal.placed(turn)
+        self.viewing.answer_stored(turn, shown, outcome)
+        self.indexing.later(turn.namespace, turn.session)
         theirs = outcome.usage.prompt_tokens
         if theirs is None or outcome.state != "done":
             return
-        self._windows.answered(turn.model, theirs)
+        self.windows.answered(turn.model, theirs)
         if not shown.has_our_tools:
-            self._cuts.check(turn, shown, outcome)
+            self.cuts.check(turn, shown, outcome)

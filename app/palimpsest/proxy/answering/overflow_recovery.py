@@ -52,26 +52,19 @@ class RefusedView:
         return named if named is not None and named >= LEAST_TOKENS else None
 
 
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """Makes smaller views after refusals, at most `retries` for a turn."""
 
-    def __init__(
-        self,
-        viewing: ViewPlanner,
-        windows: Windows,
-        calibrations: Calibrations,
-        journal: SessionJournal,
-        retries: int,
-    ) -> None:
-        self._viewing = viewing
-        self._windows = windows
-        self._calibrations = calibrations
-        self._journal = journal
-        self._retries = retries
+    viewing: ViewPlanner
+    windows: Windows
+    calibrations: Calibrations
+    journal: SessionJournal
+    retries: int
 
     def is_near_window(self, turn: Turn, shown: ForwardedView) -> bool:
         """True when an unexplained refusal may mean that the prompt is too long."""
-        window = self._windows.known(turn.model, turn.namespace)
+        window = self.windows.known(turn.model, turn.namespace)
         least = NEAR_WINDOW * window.tokens
         return shown.tokens >= (least if window.is_known else min(least, SMALLEST_WINDOW))
 
@@ -79,7 +72,7 @@ class Recovery:
         """True when a stream that has begun may still report that the prompt is too long."""
         if not turn.wire.fails_late:
             return False
-        return shown.tokens >= WORTH_WAITING * self._windows.known(turn.model, turn.namespace).tokens
+        return shown.tokens >= WORTH_WAITING * self.windows.known(turn.model, turn.namespace).tokens
 
     async def smaller(self, turn: Turn, refused: Sequence[RefusedView]) -> ForwardedView | None:
         """A smaller view after these refusals, oldest first; None when there is none, or no retry is left.
@@ -87,21 +80,19 @@ class Recovery:
         The window stated in the last refusal bounds this view, whatever else is known.
         """
         attempt, last = len(refused), refused[-1]
-        if last.overflow.kind != "prompt" or self._retries == 0:
+        if last.overflow.kind != "prompt" or self.retries == 0:
             return None
         rooms = [self._room_beside_answer(turn, one) for one in refused]
         # Where only the sum of prompt and max_tokens is too long, one fold is tried (rule 40).
-        if attempt > self._retries or (
-            rooms[-1] is not None and any(room is not None for room in rooms[:-1])
-        ):
+        if attempt > self.retries or (rooms[-1] is not None and any(room is not None for room in rooms[:-1])):
             await self._failed(turn, attempt - 1, "still_too_long")
             return None
         tokens = last.shown.for_model(last.shown.tokens)
-        started = {"attempt": attempt, "most": self._retries, "tokens": tokens}
-        await self._journal.tell(turn, Event("overflow_recovery_started", started))
-        self._windows.doubt(turn.model)
+        started = {"attempt": attempt, "most": self.retries, "tokens": tokens}
+        await self.journal.tell(turn, Event("overflow_recovery_started", started))
+        self.windows.doubt(turn.model)
         try:
-            smaller = await self._viewing.recovered(turn, last.shown, last.window, rooms[-1])
+            smaller = await self.viewing.recovered(turn, last.shown, last.window, rooms[-1])
         except RequestError as failed:
             await self._failed(turn, attempt, failed.code)
             return None
@@ -114,7 +105,7 @@ class Recovery:
 
         Told by the numbers of the error: an upstream that counts the answer into the window states them.
         """
-        known = self._windows.known(turn.model, turn.namespace)
+        known = self.windows.known(turn.model, turn.namespace)
         window = refused.window or (known.tokens if known.is_known else None)
         prompt, answer = refused.overflow.prompt_tokens, turn.max_output_tokens
         if not (window and prompt and answer) or prompt > window or prompt + answer <= window:
@@ -132,25 +123,25 @@ class Recovery:
             "compactionId": compaction.id if compaction else "",
             "tokens": shown.for_model(shown.tokens),
         }
-        await self._journal.tell(turn, Event("overflow_recovery_completed", completed))
+        await self.journal.tell(turn, Event("overflow_recovery_completed", completed))
 
     async def _failed(self, turn: Turn, attempts: int, code: str) -> None:
         """The client gets an error with this `code`."""
         failed = Event("overflow_recovery_failed", {"attempts": attempts, "code": code})
-        await self._journal.tell(turn, failed)
+        await self.journal.tell(turn, failed)
 
     async def _learn(self, turn: Turn, shown: ForwardedView, window: int) -> None:
-        if self._windows.is_configured(turn.model):
-            known = self._windows.known(turn.model, turn.namespace).tokens
+        if self.windows.is_configured(turn.model):
+            known = self.windows.known(turn.model, turn.namespace).tokens
             _log.warning("window_below_configured", session=turn.session, said=window, configured=known)
             return
-        counted = shown.tokens * self._calibrations.ratio_of(turn.namespace, turn.model)
-        answered = self._windows.largest_answered(turn.model)
+        counted = shown.tokens * self.calibrations.ratio_of(turn.namespace, turn.model)
+        answered = self.windows.largest_answered(turn.model)
         if not is_credible(window, counted + (turn.max_output_tokens or 0), answered):
             _log.info("window_not_believed", session=turn.session, said=window, answered=answered)
             return
         try:
-            await self._windows.overflowed(turn.model, turn.namespace, window)
+            await self.windows.overflowed(turn.model, turn.namespace, window)
         except StoreError as error:
             _log.warning("window_not_stored", error=type(error).__name__, session=turn.session)
 

@@ -40,16 +40,16 @@ class Upload:
     is_finished: bool
 
 
+@dataclass(frozen=True, slots=True)
 class Passthrough:
     """Relays one request; the body is forwarded while it arrives.
 
     A body is held or decoded only to read its model, up to `body_bytes`.
     """
 
-    def __init__(self, destinations: Destinations, quotas: Quotas, body_bytes: int) -> None:
-        self._destinations = destinations
-        self._quotas = quotas
-        self._body_bytes = body_bytes
+    destinations: Destinations
+    quotas: Quotas
+    body_bytes: int
 
     async def relay(
         self, incoming: Incoming, client: Client, extra: Headers = (), upload: Upload | None = None
@@ -59,15 +59,15 @@ class Passthrough:
         Without an `upload` the request is a conversation, whose body is in memory. RequestError when the body
         must be read for its model and cannot be.
         """
-        if upload is not None and self._destinations.routed and incoming.asks_for_compaction:
+        if upload is not None and self.destinations.routed and incoming.asks_for_compaction:
             # The body holds a conversation, which must go to the server of its model.
             if not upload.is_finished:
                 incoming = replace(incoming, body=await self._whole(upload.chunks))
             upload = None
         is_chat = upload is None
-        there, named = self._destinations.of(""), incoming
-        if is_chat and self._destinations.routed and (model := await self._model(incoming)) is not None:
-            there = self._destinations.of(model)
+        there, named = self.destinations.of(""), incoming
+        if is_chat and self.destinations.routed and (model := await self._model(incoming)) is not None:
+            there = self.destinations.of(model)
             if (name := there.asked_for(model)) != model:
                 headers = [header for header in incoming.headers if header[0].lower() not in OF_THE_BYTES]
                 body = with_model(await self._plain(incoming), name)
@@ -85,7 +85,7 @@ class Passthrough:
         bill, passing = incoming.bill, None
         used = prompt = _prompt_tokens(incoming, is_chat=is_chat)
         if bill is not None:
-            await self._quotas.reserve(bill, prompt + ANSWER_TOKENS)
+            await self.quotas.reserve(bill, prompt + ANSWER_TOKENS)
         client.entry.forwarded(there.upstream.origin)
         try:
             async with client.attended(upload.ended if upload else None), opened as answer:
@@ -105,19 +105,19 @@ class Passthrough:
         finally:
             # A client that left before the answer began has used the prompt.
             if bill is not None:
-                self._quotas.end(bill, passing.used(prompt if is_chat else None) if passing else used)
+                self.quotas.end(bill, passing.used(prompt if is_chat else None) if passing else used)
 
     async def _whole(self, chunks: AsyncIterator[bytes]) -> bytes:
         pieces, size = [], 0
         async for part in chunks:
             size += len(part)
-            if size > self._body_bytes:
+            if size > self.body_bytes:
                 raise BodyTooLarge("The request's body is larger than this proxy accepts.")
             pieces.append(part)
         return b"".join(pieces)
 
     async def _plain(self, incoming: Incoming) -> bytes:
-        return (await plain_body(incoming, self._body_bytes)).removeprefix(BYTE_ORDER_MARK)
+        return (await plain_body(incoming, self.body_bytes)).removeprefix(BYTE_ORDER_MARK)
 
     async def _model(self, incoming: Incoming) -> str | None:
         """The model that the body names; None when it cannot be read, or names none."""
@@ -159,15 +159,15 @@ class _Said:
         return entries_of(self.plain) if self.status == 200 else None
 
 
+@dataclass(frozen=True, slots=True)
 class ModelList:
     """Answers `/v1/models` for several servers."""
 
-    def __init__(self, destinations: Destinations) -> None:
-        self._destinations = destinations
+    destinations: Destinations
 
     def answers(self, incoming: Incoming) -> bool:
         """True when the request concerns models of a routed server, or the list of all models."""
-        if incoming.method != "GET" or not self._destinations.routed:
+        if incoming.method != "GET" or not self.destinations.routed:
             return False
         model = _model_in(incoming)
         return model is not None and (not model or self._is_routed(model))
@@ -180,7 +180,7 @@ class ModelList:
         model = _model_in(incoming)
         async with client.attended():
             if model:
-                there = self._destinations.of(model)
+                there = self.destinations.of(model)
                 said = await _asked(there, incoming, f"{_PATH}/{quote(there.asked_for(model), safe='')}")
                 await client.start(said.status, answer_headers(said.headers))
                 await client.end(said.body)
@@ -189,9 +189,9 @@ class ModelList:
 
     async def _listed(self, incoming: Incoming, client: Client) -> None:
         async with asyncio.TaskGroup() as group:
-            routed = self._destinations.routed
+            routed = self.destinations.routed
             others = [group.create_task(self._offers(there, incoming)) for there in routed]
-            said = await _said_or_fault(self._destinations.of(""), incoming)
+            said = await _said_or_fault(self.destinations.of(""), incoming)
             is_list = isinstance(said, _Said) and said.entries() is not None
             if not is_list:
                 for other in others:
@@ -207,7 +207,7 @@ class ModelList:
         await client.end(body)
 
     def _is_routed(self, model: str) -> bool:
-        return self._destinations.of(model) in self._destinations.routed
+        return self.destinations.of(model) in self.destinations.routed
 
     async def _offers(self, there: Destination, incoming: Incoming) -> Sequence[Entry]:
         """The models that a routed server offers; none when it does not answer in time."""
@@ -221,7 +221,7 @@ class ModelList:
             _log.warning("models_not_listed", match=models.match, error=type(error).__name__)
             return ()
         # A model that an earlier route matches belongs to that route.
-        return [entry for entry in offered(models, entries or ()) if self._destinations.of(entry[0]) is there]
+        return [entry for entry in offered(models, entries or ()) if self.destinations.of(entry[0]) is there]
 
 
 def _model_in(incoming: Incoming) -> str | None:

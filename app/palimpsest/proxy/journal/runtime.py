@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -45,20 +45,18 @@ _COUNTED = ("session_restored", "flush", "overflow_recovery_started", "overflow_
 _SNAPSHOT = "conversation_snapshot"
 
 
+@dataclass(frozen=True, slots=True)
 class RuntimeReader:
     """Computes states and checkpoints of sessions; nothing of them is stored."""
 
-    def __init__(
-        self, store: Store, archive: Archive, tokens: ModelTokens, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._clock = clock
-        self._store = store
-        self._archive = archive
-        self._tokens = tokens
+    store: Store
+    archive: Archive
+    tokens: ModelTokens
+    clock: Callable[[], float] = time.time
 
     async def branch(self, namespace: str, row: SessionRow, point: bytes) -> ReadBranch | None:
         """The session's messages up to `point`, a chain; None when it has none there."""
-        found = await self._archive.branch(await self._archive.up_to(namespace, row, point), ())
+        found = await self.archive.branch(await self.archive.up_to(namespace, row, point), ())
         return found if found.rows else None
 
     async def state(
@@ -70,9 +68,9 @@ class RuntimeReader:
         """
         where = branch.namespace, branch.session
         stored, events, tokens = await asyncio.gather(
-            self._store.compactions.of_session(*where),
-            self._store.journal.events(*where, 0, _EVENTS_READ, _COUNTED),
-            self._store.exchange_log.tokens_until(*where, at),
+            self.store.compactions.of_session(*where),
+            self.store.journal.events(*where, 0, _EVENTS_READ, _COUNTED),
+            self.store.exchange_log.tokens_until(*where, at),
         )
         made = [
             each
@@ -95,7 +93,7 @@ class RuntimeReader:
                 for each in made
                 if each.arrival > start and is_of(each.compaction, talk)
             ]
-            view = view_of(talk, force, self._tokens.counter_of(branch.model).count_text)
+            view = view_of(talk, force, self.tokens.counter_of(branch.model).count_text)
             relayed = sum(row.relayed for row in branch.rows)
             brought = brought_in(restored.payload) if restored else BroughtState()
             return runtime_of(
@@ -120,9 +118,7 @@ class RuntimeReader:
                 spans = periodic_spans(talk.messages)
                 start = spans[-1].start if spans else 0
             case "completion":
-                rows = await self._store.journal.checkpoints(
-                    namespace, row.id, CHECKPOINTS_READ, kept.arrival
-                )
+                rows = await self.store.journal.checkpoints(namespace, row.id, CHECKPOINTS_READ, kept.arrival)
                 start = since_completion(rows, talk)
         return await asyncio.to_thread(checkpoint_of, kept.kind, entries[start:], kept.created_at, runtime)
 
@@ -131,7 +127,7 @@ class RuntimeReader:
 
         Its instructions, messages and compactions, and last a checkpoint of now.
         """
-        entries, talk, now = entries_of(branch), branch.conversation, self._clock()
+        entries, talk, now = entries_of(branch), branch.conversation, self.clock()
         if not entries:
             return []
         runtime, _ = await self.state(branch, now)
@@ -145,7 +141,7 @@ class RuntimeReader:
             key = ITEMS if message.raw.startswith(b"[") else "message"
             payload = b'{"%s":%s}' % (key.encode(), message.raw)
             events.append(RecordedEvent(ident, TYPES.get(message.role, MESSAGE), payload, at))
-        for row in await self._store.compactions.of_session(branch.namespace, branch.session):
+        for row in await self.store.compactions.of_session(branch.namespace, branch.session):
             if row.undone_at is None and is_of(row.compaction, talk):
                 record = exported_compaction(row.compaction, talk)
                 if record is not None:
@@ -162,7 +158,7 @@ class RuntimeReader:
             if point := _point_in(each):
                 part = _up_to(branch, point) if branch else None
                 branch = part or await self.branch(
-                    namespace, await self._archive.session(namespace, session), point
+                    namespace, await self.archive.session(namespace, session), point
                 )
             if point and branch is not None:
                 state, _ = await self.state(branch, each.created_at, each.seq)

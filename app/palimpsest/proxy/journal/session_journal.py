@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 import structlog
@@ -47,22 +48,15 @@ _FLUSHES_READ = 1_000
 _log = structlog.get_logger("palimpsest.journal")
 
 
+@dataclass(frozen=True, slots=True)
 class SessionJournal:
     """Writes checkpoints, events and memories, and the daily log; `clock` gives UTC seconds."""
 
-    def __init__(
-        self,
-        store: Store,
-        jobs: Jobs,
-        clock: Callable[[], float],
-        new_id: NewId,
-        log: DailyLog | None,
-    ) -> None:
-        self._store = store
-        self._jobs = jobs
-        self._clock = clock
-        self._new_id = new_id
-        self._daily_log = log
+    store: Store
+    jobs: Jobs
+    clock: Callable[[], float]
+    new_id: NewId
+    daily_log: DailyLog | None
 
     async def before(
         self, context: CompactionContext, compaction: Compaction
@@ -73,26 +67,26 @@ class SessionJournal:
         when it cannot be stored: then the compaction must not be stored. The rest is returned for its
         transaction (B13), with the time (UTC seconds).
         """
-        turn, at, talk, current = context.turn, self._clock(), context.conversation, context.current
+        turn, at, talk, current = context.turn, self.clock(), context.conversation, context.current
         point, removes = turn.conversation.head, compaction.kind == "message_removal"
         started = compaction_started(compaction)
         made = compaction_made(
-            compaction, current, talk, memory := self._new_id(), context.budget.window.tokens
+            compaction, current, talk, memory := self.new_id(), context.budget.window.tokens
         )
         summary = sendable(unfenced(compaction.summary)).encode()
         if removes:
             flush, note = await self._flush(context, at)
             once = point + (current.id if current else "").encode()
             checkpoint, event = _checkpoint("pre_compaction", point, once, at)
-            beside = [event, *event_rows([*flush, started], at, self._new_id)]
-            notes = [MemoryRow(self._new_id(), "flush", note, None, at)] if note else []
-            await self._store.journal.add_checkpoint(turn.namespace, turn.session, checkpoint, beside, notes)
+            beside = [event, *event_rows([*flush, started], at, self.new_id)]
+            notes = [MemoryRow(self.new_id(), "flush", note, None, at)] if note else []
+            await self.store.journal.add_checkpoint(turn.namespace, turn.session, checkpoint, beside, notes)
         else:
             made = [started, *made]
         snapshot = Event("conversation_snapshot", {"point": point.hex()})
         also = JournalEntries(
             [MemoryRow(memory, "summary", summary, compaction.id, at)] if removes else [],
-            event_rows([*made, snapshot], at, self._new_id),
+            event_rows([*made, snapshot], at, self.new_id),
         )
         return also, at
 
@@ -107,7 +101,7 @@ class SessionJournal:
         if not flush_due(slack, len(unfolded), at, path_tokens, None):
             return (), b""
         where = context.turn.namespace, context.turn.session
-        told = await self._store.journal.events(*where, 0, _FLUSHES_READ, ["flush"])
+        told = await self.store.journal.events(*where, 0, _FLUSHES_READ, ["flush"])
         last = derived_state([recorded(each) for each in told]).loop.last_flush
         before = (last.at / 1_000, last.path_tokens) if last else None
         if not flush_due(slack, len(unfolded), at, path_tokens, before):
@@ -122,8 +116,8 @@ class SessionJournal:
 
     def adopted(self, subject: Subject, compaction: Compaction, at: float) -> None:
         """The compaction is in force: write its summary to the daily log (A30), in the background."""
-        if self._daily_log is not None and compaction.kind == "message_removal":
-            self._jobs.start(self._daily_log.write(subject.namespace, subject.session, compaction, at))
+        if self.daily_log is not None and compaction.kind == "message_removal":
+            self.jobs.start(self.daily_log.write(subject.namespace, subject.session, compaction, at))
 
     def answered(self, turn: Turn, outcome: Outcome, remembers: Remembers) -> None:
         """An answer is stored: if due, store a periodic checkpoint in the background (A37).
@@ -132,21 +126,21 @@ class SessionJournal:
         """
         is_one = outcome.state == "done" and len(outcome.answers) == 1
         if is_one and (turn.placement.answers + 1) % EXCHANGES == 0:
-            self._jobs.start(self._periodic(turn, outcome.answers[0], remembers))
+            self.jobs.start(self._periodic(turn, outcome.answers[0], remembers))
 
     async def _periodic(self, turn: Turn, answer: Message, remembers: Remembers) -> None:
         where, talk = (turn.namespace, turn.session), turn.conversation.extended([answer])
         try:
-            path = [each.chain for each in await self._store.history.path(*where, talk.head)]
-            rows = await self._store.journal.checkpoints(*where, CHECKPOINTS_READ)
+            path = [each.chain for each in await self.store.history.path(*where, talk.head)]
+            rows = await self.store.journal.checkpoints(*where, CHECKPOINTS_READ)
             known = {row.point for row in rows if row.kind == "periodic"}
             for span in periodic_spans(talk.messages)[-_SPANS_AT_ONCE:]:
                 if len(path) != len(talk.messages) or path[span.stop - 1] in known:
                     continue
                 # A retried answer to the same question makes no new span.
                 question = path[span.stop - 2]
-                row, event = _checkpoint("periodic", path[span.stop - 1], question, self._clock())
-                if await self._store.journal.add_checkpoint(*where, row, [event]):
+                row, event = _checkpoint("periodic", path[span.stop - 1], question, self.clock())
+                if await self.store.journal.add_checkpoint(*where, row, [event]):
                     await remembers(turn, talk.messages[span.start : span.stop])
         except StoreError as error:
             _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
@@ -158,12 +152,12 @@ class SessionJournal:
         StoreError.
         """
         where, talk = (subject.namespace, subject.session), subject.conversation
-        rows = await self._store.journal.checkpoints(*where, CHECKPOINTS_READ)
+        rows = await self.store.journal.checkpoints(*where, CHECKPOINTS_READ)
         start = since_completion(rows, talk)
         if not await asyncio.to_thread(completion_due, talk.messages[start:], marker):
             return None
-        row, event = _checkpoint("completion", talk.head, talk.head, self._clock())
-        await self._store.journal.add_checkpoint(*where, row, [event])
+        row, event = _checkpoint("completion", talk.head, talk.head, self.clock())
+        await self.store.journal.add_checkpoint(*where, row, [event])
         return row.id
 
     async def failed(self, subject: Subject, reason: str, trigger: str, watermark: bytes = b"") -> None:
@@ -180,17 +174,17 @@ class SessionJournal:
         if turn.placement.rebase is not None:
             said = len(turn.conversation.messages)
             changed = {"messages": said, "kept": said - len(turn.placement.new)}
-            self._jobs.start(self.tell(turn, Event("client_changed_prefix", changed)))
+            self.jobs.start(self.tell(turn, Event("client_changed_prefix", changed)))
         if turn.is_apart and has_only_new_messages((*turn.instructions, *turn.conversation.messages)):
             # Under a fixed id, so that the store keeps the first alone.
             event = Event("session_not_continued", {"messages": len(turn.conversation.messages)})
-            self._jobs.start(self.tell(turn, event, new_id=lambda: event.type))
+            self.jobs.start(self.tell(turn, event, new_id=lambda: event.type))
 
     async def tell(self, subject: Subject, event: Event, new_id: NewId | None = None) -> None:
         """Store the event; a store error is logged."""
-        rows = event_rows([event], self._clock(), new_id or self._new_id)
+        rows = event_rows([event], self.clock(), new_id or self.new_id)
         try:
-            await self._store.journal.add_events(subject.namespace, subject.session, rows)
+            await self.store.journal.add_events(subject.namespace, subject.session, rows)
         except StoreError as error:
             _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
 

@@ -68,26 +68,17 @@ class ImportedSession:
     events: int
 
 
+@dataclass(frozen=True, slots=True)
 class Imports:
     """Imports sessions; `limits` are those of a request and its messages."""
 
-    def __init__(
-        self,
-        store: Store,
-        reader: MessageReader,
-        newcomers: UnprovenNamespaces,
-        tombstones: Tombstones,
-        limits: Limits,
-        clock: Callable[[], float],
-        new_id: NewId,
-    ) -> None:
-        self._store = store
-        self._reader = reader
-        self._newcomers = newcomers
-        self._tombstones = tombstones
-        self._limits = limits
-        self._clock = clock
-        self._new_id = new_id
+    store: Store
+    reader: MessageReader
+    newcomers: UnprovenNamespaces
+    tombstones: Tombstones
+    limits: Limits
+    clock: Callable[[], float]
+    new_id: NewId
 
     async def imported(self, namespace: str, body: bytes) -> ImportedSession:
         """Import the session in the document `body`, with all its messages and events, or nothing of it.
@@ -95,29 +86,29 @@ class Imports:
         InvalidJson, InvalidParameter, BodyTooLarge, NothingToRestore, NameTaken, ErasedSession,
         NamespaceUnproven or StoreUnavailable.
         """
-        now, limits = self._clock(), self._limits
+        now, limits = self.clock(), self.limits
         most_events = _EVENTS_A_MESSAGE * limits.messages
         # All that grows with the document is done on another thread: it takes seconds for 100,000 events.
         record = await asyncio.to_thread(record_of, body, limits.json_depth, most_events, now)
         imported = await asyncio.to_thread(imported_of, record)
-        if len(imported.messages) > self._limits.messages:
-            raise BodyTooLarge(f"More than {self._limits.messages} messages.", param="events")
-        if record.name is not None and await self._store.history.named(namespace, record.name):
+        if len(imported.messages) > self.limits.messages:
+            raise BodyTooLarge(f"More than {self.limits.messages} messages.", param="events")
+        if record.name is not None and await self.store.history.named(namespace, record.name):
             raise _taken()
-        await self._newcomers.admit(namespace, len(imported.messages) + len(imported.events))
+        await self.newcomers.admit(namespace, len(imported.messages) + len(imported.events))
         raws = [message.raw for message in imported.messages]
-        messages = await self._reader.read_stored(raws, record.model)
+        messages = await self.reader.read_stored(raws, record.model)
         talk = await asyncio.to_thread(conversation_of, messages, seed_of(namespace))
-        await self._tombstones.admit_list(namespace, talk.chains, record.name)
-        opened = await asyncio.to_thread(_opened, namespace, self._new_id(), record, talk, now)
+        await self.tombstones.admit_list(namespace, talk.chains, record.name)
+        opened = await asyncio.to_thread(_opened, namespace, self.new_id(), record, talk, now)
         made = await asyncio.to_thread(_made, imported, talk)
         events = await asyncio.to_thread(self._events, imported, talk, len(made), now)
         times = [message.at for message in imported.messages[len(talk.preamble) :]]
         try:
-            await self._store.exchanges.import_session(opened, times, events, made)
+            await self.store.exchanges.import_session(opened, times, events, made)
         except (StoreError, Conflict) as failure:
             with suppress(StoreError):
-                await self._store.erasure.drop_import(namespace, opened.session)
+                await self.store.erasure.drop_import(namespace, opened.session)
             raise (_taken() if isinstance(failure, Conflict) else failure) from None
         return ImportedSession(
             session=opened.session,
@@ -130,13 +121,13 @@ class Imports:
     def _events(self, imported: Imported, talk: Conversation, compactions: int, now: float) -> list[EventRow]:
         """The imported events, then that of the restore, and a snapshot."""
         came = [
-            EventRow(event.id or self._new_id(), event.type, event.payload, event.at)
+            EventRow(event.id or self.new_id(), event.type, event.payload, event.at)
             for event in imported.events
         ]
         brought = _brought_by(imported.restored, talk, compactions)
         restored = session_restored(imported.restored, len(talk.messages), brought)
         snapshot = Event("conversation_snapshot", {"point": talk.head.hex()})
-        return [*came, *event_rows([restored, snapshot], now, self._new_id)]
+        return [*came, *event_rows([restored, snapshot], now, self.new_id)]
 
 
 def _brought_by(restored: Restored, talk: Conversation, compactions: int) -> BroughtState:

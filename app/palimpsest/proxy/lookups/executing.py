@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -31,23 +32,17 @@ _TOO_MANY = '{"error":{"code":"too_many_calls","message":"At most 8 calls are ca
 _NOT_ADMITTED = '{"error":{"code":"invalid_api_key","message":"This key opens the archive no more."}}'
 
 
+@dataclass(frozen=True, slots=True)
 class ToolExecutor:
     """Executes calls to our tools, while `admits` says that the credentials still open the namespace.
 
     A result has at most `result_chars` characters. `count_for` makes the message counter of a model.
     """
 
-    def __init__(
-        self,
-        tools: RecallTools,
-        admits: Callable[[Incoming, str], Awaitable[bool]],
-        count_for: Callable[[str], Callable[[Mapping[str, Any]], int]],
-        result_chars: int,
-    ) -> None:
-        self._tools = tools
-        self._admits = admits
-        self.count_for = count_for
-        self._result_chars = result_chars
+    tools: RecallTools
+    admits: Callable[[Incoming, str], Awaitable[bool]]
+    count_for: Callable[[str], Callable[[Mapping[str, Any]], int]]
+    result_chars: int
 
     async def tool_messages(self, turn: Turn, calls: Sequence[RecallCall], room_tokens: int) -> list[bytes]:
         """The tool messages that answer the calls, in order, in at most `room_tokens` together.
@@ -55,11 +50,11 @@ class ToolExecutor:
         Failed calls have results too. Messages of the least possible size may exceed the room.
         """
         talk, results = turn.conversation, [_NOT_ADMITTED] * len(calls)
-        if await self._admits(turn.incoming, turn.namespace):
+        if await self.admits(turn.incoming, turn.namespace):
             where = Where(turn.namespace, turn.session, talk.head, "branch")
             newest_user = newest_words([message.fields for message in talk.messages])
             results = [
-                await self._tools.called(where, call.name, call.arguments, newest_user)
+                await self.tools.called(where, call.name, call.arguments, newest_user)
                 for call in calls[:_AT_ONCE]
             ]
             results += [_TOO_MANY] * (len(calls) - len(results))
@@ -67,7 +62,7 @@ class ToolExecutor:
         messages: list[bytes] = []
         for place, (call, result) in enumerate(zip(calls, results, strict=True)):
             share = room_tokens // (len(calls) - place)
-            message, tokens = fitted(call, result, self._result_chars, share, count, turn.wire)
+            message, tokens = fitted(call, result, self.result_chars, share, count, turn.wire)
             messages.append(message)
             room_tokens -= tokens
         return messages

@@ -121,6 +121,7 @@ class Replay:
 NOTHING = Replay()
 
 
+@dataclass(frozen=True, slots=True)
 class Replays:
     """Decides whether our tools are offered (rule 31), and loads what they add to conversations.
 
@@ -129,21 +130,12 @@ class Replays:
     is among those `refusing`.
     """
 
-    def __init__(
-        self,
-        exchanges: Exchanges,
-        tokens: ModelTokens,
-        refusing: RefusalMemory,
-        is_enabled: Callable[[bytes | None], bool],
-        is_chosen: Callable[[bytes | None], bool | None],
-        how: RecallSettings,
-    ) -> None:
-        self._exchanges = exchanges
-        self._tokens = tokens
-        self._refusing = refusing
-        self._is_enabled = is_enabled
-        self._is_chosen = is_chosen
-        self._how = how
+    exchanges: Exchanges
+    tokens: ModelTokens
+    refusing: RefusalMemory
+    is_enabled: Callable[[bytes | None], bool]
+    is_chosen: Callable[[bytes | None], bool | None]
+    how: RecallSettings
 
     def offered(self, subject: Subject, own_settings: bytes | None, window_tokens: int) -> Replay:
         """The tokens of our tools, without rounds; nothing is read from the store.
@@ -153,10 +145,10 @@ class Replays:
         which no model is asked about, and not if they would take too much of the window beside the client's
         own tools.
         """
-        how, chosen = self._how, self._is_chosen(own_settings)
-        is_enabled = self._is_enabled(own_settings)
+        how, chosen = self.how, self.is_chosen(own_settings)
+        is_enabled = self.is_enabled(own_settings)
         without = Replay(is_recorded=is_enabled and (how.tools if chosen is None else chosen))
-        if not isinstance(subject, Turn) or (subject.namespace, subject.model) in self._refusing:
+        if not isinstance(subject, Turn) or (subject.namespace, subject.model) in self.refusing:
             return without
         asked = asked_for(subject.incoming)
         wanted = asked != "off" if asked else chosen
@@ -167,7 +159,7 @@ class Replays:
             or not may_offer(subject.request, without_tools=how.tools_for_all or asked == "always")
         ):
             return without
-        tokens = max(1, self._tokens.schema_tokens(subject.model, schemas(subject.wire)))
+        tokens = max(1, self.tokens.schema_tokens(subject.model, schemas(subject.wire)))
         if tokens > how.tools_share * (window_tokens - subject.fixed_tokens):
             return without
         results = how.result_chars // _CHARS_A_TOKEN
@@ -179,7 +171,7 @@ class Replays:
             return offered
         talk = subject.conversation
         rounds = await rounds_shown(
-            self._exchanges, subject.namespace, subject.session, talk, current, offered.wire
+            self.exchanges, subject.namespace, subject.session, talk, current, offered.wire
         )
         return replace(offered, rounds=rounds, talk=weighed(talk, rounds)) if rounds else offered
 

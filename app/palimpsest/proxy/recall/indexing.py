@@ -22,21 +22,21 @@ from palimpsest.storage.journal import Journal
 from palimpsest.storage.search import Indexed, RecallRow, Search, Stretch
 
 
+@dataclass(frozen=True, slots=True)
 class RecallSwitch:
-    """Whether recall is enabled; `is_on` reads a session's stored settings, None for none."""
+    """Whether recall is enabled; `enables` reads a session's stored settings, None for none."""
 
-    def __init__(self, journal: Journal, is_on: Callable[[bytes | None], bool]) -> None:
-        self._journal = journal
-        self._is_on = is_on
+    journal: Journal
+    enables: Callable[[bytes | None], bool]
 
     @property
     def by_default(self) -> bool:
         """Whether it is on for sessions without a setting."""
-        return self._is_on(None)
+        return self.enables(None)
 
     async def is_on(self, namespace: str, session: str) -> bool:
         """Whether the session is indexed and can be searched by tools. StoreError."""
-        return self._is_on(await self._journal.settings_of(namespace, session))
+        return self.enables(await self.journal.settings_of(namespace, session))
 
     async def check(self, namespace: str, session: str) -> None:
         """RecallDisabled if it is off. StoreError."""

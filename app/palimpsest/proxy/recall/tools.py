@@ -65,22 +65,15 @@ class ToolCaller:
     session: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class RecallTools:
     """Executes tool calls. A message of more than `large_payload_tokens` is shown as head and tail."""
 
-    def __init__(
-        self,
-        store: Store,
-        searching: Searcher,
-        switch: RecallSwitch,
-        new_id: Callable[[], str],
-        large_payload_tokens: int,
-    ) -> None:
-        self._store = store
-        self._searching = searching
-        self._switch = switch
-        self._new_id = new_id
-        self._large_payload_tokens = large_payload_tokens
+    store: Store
+    searching: Searcher
+    switch: RecallSwitch
+    new_id: Callable[[], str]
+    large_payload_tokens: int
 
     async def called(self, where: Where, name: str, arguments: str, newest_user: str = "") -> str:
         """The result as JSON text, the content of a tool message; "null" for an unknown id.
@@ -107,9 +100,9 @@ class RecallTools:
 
         RecallDisabled if recall is switched off for the session: nothing is read then. StoreError.
         """
-        await self._switch.check(where.namespace, where.session)
+        await self.switch.check(where.namespace, where.session)
         if isinstance(asked, Grep):
-            found = await self._searching.search(where, asked.query, asked.limit, asked.only)
+            found = await self.searching.search(where, asked.query, asked.limit, asked.only)
             # The session, the tokens and the lineage of each hit; lineages are read for summaries alone.
             known: dict[str, Mapping[str, Lineage]] = {}
             facts: dict[str, tuple[str, int, Lineage | None]] = {}
@@ -117,7 +110,7 @@ class RecallTools:
                 lineage = None
                 if row.kind == "summary":
                     if row.session not in known:
-                        made = await self._store.compactions.of_session(where.namespace, row.session)
+                        made = await self.store.compactions.of_session(where.namespace, row.session)
                         known[row.session] = await self._lineages(where.namespace, row.session, made)
                     lineage = known[row.session].get(row.ref.decode())
                 facts[ident] = row.session, row.tokens, lineage
@@ -138,37 +131,37 @@ class RecallTools:
             "explicitUserRequest": scope.explicit,
             "effectiveSession": where.session,
         }
-        rows = event_rows([Event("context_recalled", recalled)], time.time(), self._new_id)
+        rows = event_rows([Event("context_recalled", recalled)], time.time(), self.new_id)
         try:
-            await self._store.journal.add_events(where.namespace, asking.session or where.session, rows)
+            await self.store.journal.add_events(where.namespace, asking.session or where.session, rows)
         except StoreError as error:
             _log.warning("event_not_stored", error=type(error).__name__, session=where.session)
         return result
 
     async def newest(self, namespace: str) -> str | None:
         """The id of the namespace's newest session; None when there is none. StoreError."""
-        rows = await self._store.history.sessions(namespace, 1, None)
+        rows = await self.store.history.sessions(namespace, 1, None)
         return rows[0].id if rows else None
 
     async def is_exposed(self, namespace: str) -> bool:
         """Whether the tools are listed for a caller: on by default, or on for its newest session."""
-        if self._switch.by_default:
+        if self.switch.by_default:
             return True
         newest = await self.newest(namespace)
-        return newest is not None and await self._switch.is_on(namespace, newest)
+        return newest is not None and await self.switch.is_on(namespace, newest)
 
     async def _effective(self, where: Where, scope: CallScope, newest_user: str) -> Where:
         """The scope of the call: another session only if the user's message names it."""
         if scope.task is None or not scope.explicit:
             return where
-        row = await session_named(self._store, where.namespace, scope.task)
+        row = await session_named(self.store, where.namespace, scope.task)
         if row is None or row.id == where.session:
             return where
         if not any(
             names_session(newest_user, name, row.external_id) for name in (row.id, conversation_id(row.id))
         ):
             return where
-        heads = await self._store.history.heads(where.namespace, row.id)
+        heads = await self.store.history.heads(where.namespace, row.id)
         return replace(where, session=row.id, head=heads[0].chain if heads else b"", scope="branch")
 
     async def _lineages(
@@ -193,7 +186,7 @@ class RecallTools:
                 if folded is not None and len(folded) == made.messages_folded:
                     break
             else:
-                entries = await self._store.history.path(namespace, session, made.watermark)
+                entries = await self.store.history.path(namespace, session, made.watermark)
                 paths.append(tuple(entry.chain for entry in entries))
                 folded = await asyncio.to_thread(folded_on, made, paths[-1])
             # The nearest ancestors that are summaries; an import may bring a circle.
@@ -216,8 +209,8 @@ class RecallTools:
         return summary if summary is not None else await self._message(where, asked)
 
     async def _summary(self, where: Where, asked: Describe) -> Json | None:
-        namespace, session, history = where.namespace, where.session, self._store.history
-        stored = await self._store.compactions.of_session(namespace, session)
+        namespace, session, history = where.namespace, where.session, self.store.history
+        stored = await self.store.compactions.of_session(namespace, session)
         ident = compaction_of(asked.ident)
         found = next((one for one in stored if one.compaction.id == ident), None)
         if found is None or found.compaction.kind != "message_removal" or found.undone_at is not None:
@@ -246,7 +239,7 @@ class RecallTools:
         return summary_result(entry, session, lineage, sources, asked.page)
 
     async def _message(self, where: Where, asked: Describe) -> Json | None:
-        history, digits = self._store.history, chain_digits_of(asked.ident)
+        history, digits = self.store.history, chain_digits_of(asked.ident)
         if digits is None:
             return None
         found = await history.message(where.namespace, bytes.fromhex(digits[: len(digits) // 2 * 2]))
@@ -263,7 +256,7 @@ class RecallTools:
         end = where.head if where.scope == "branch" else row.chain
         if row.state not in ("live", "incomplete") or not await self._is_on_path(where, end, row.chain):
             return None
-        is_large = row.tokens > self._large_payload_tokens
+        is_large = row.tokens > self.large_payload_tokens
         text = whole_text(row.body) or row.body.decode("utf-8", "surrogatepass")
         entry = SearchEntry(
             payload_id(row.chain) if is_large else context_id(row.chain),
@@ -278,4 +271,4 @@ class RecallTools:
         return message_result(entry, where.session, asked.page)
 
     async def _is_on_path(self, where: Where, end: bytes, chain: bytes) -> bool:
-        return bool(await self._store.search.on_path(where.namespace, where.session, end, [chain]))
+        return bool(await self.store.search.on_path(where.namespace, where.session, end, [chain]))

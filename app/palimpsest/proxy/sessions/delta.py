@@ -18,12 +18,12 @@ from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.storage.exchanges import Exchanges
 
 
+@dataclass(frozen=True, slots=True)
 class References:
     """Resolves references to items."""
 
-    def __init__(self, exchanges: Exchanges, reader: MessageReader) -> None:
-        self._exchanges = exchanges
-        self._reader = reader
+    exchanges: Exchanges
+    reader: MessageReader
 
     async def resolved(self, namespace: str, request: ChatRequest) -> ChatRequest:
         """The request with the items that it references, as far as they are stored in this namespace.
@@ -32,7 +32,7 @@ class References:
         were erased, or share their id with others none of which was given at this point.
         """
         idents = list(dict.fromkeys(request.references.values()))
-        kept = await self._exchanges.answers_with(namespace, idents)
+        kept = await self.exchanges.answers_with(namespace, idents)
         only = {ident: unique_item(answers, ident) for ident, answers in kept.items()}
         found = {at: item for at, ident in request.references.items() if (item := only.get(ident))}
         shared = {at: ident for at, ident in request.references.items() if at not in found}
@@ -52,7 +52,7 @@ class References:
             if here := {at: shared[at] for at in run if at in shared}:
                 known_items |= await self._said_after(namespace, parent, here)
                 raw = answer_with(request, run, known_items)
-            (message,) = await self._reader.read_stored([raw], request.model)
+            (message,) = await self.reader.read_stored([raw], request.model)
             has_begun = has_begun or not message.is_instruction
             if has_begun:
                 parent = chain_of(parent, message.canonical)
@@ -61,7 +61,7 @@ class References:
     async def _said_after(
         self, namespace: str, parent: bytes, wanted: Mapping[int, str]
     ) -> Mapping[int, bytes]:
-        kept = await self._exchanges.answers_with(namespace, list(dict.fromkeys(wanted.values())), parent)
+        kept = await self.exchanges.answers_with(namespace, list(dict.fromkeys(wanted.values())), parent)
         items = ((at, unique_item(kept.get(ident, ()), ident)) for at, ident in wanted.items())
         return {at: item for at, item in items if item is not None}
 

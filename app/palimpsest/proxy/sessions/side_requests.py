@@ -7,7 +7,7 @@ only for lists whose beginning is not stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.message import Conversation
@@ -29,12 +29,12 @@ from palimpsest.proxy.turn import Turn
 from palimpsest.storage.history import History
 
 
+@dataclass(frozen=True, slots=True)
 class SideRequests:
     """Recognizes side requests within the caller's namespace."""
 
-    def __init__(self, history: History, in_flight: InFlight) -> None:
-        self._history = history
-        self._in_flight = in_flight
+    history: History
+    in_flight: InFlight
 
     async def placed(
         self, namespace: str, talk: Conversation, placement: Placement, now: float, *, may_join: bool
@@ -53,7 +53,7 @@ class SideRequests:
             return placement, mark
         quoting = quotation_of(talk.preamble, talk.messages)
         if quoting is not None and quoting.may_quote:
-            said = [*await self._history.said_last(namespace), *self._said_in_flight(namespace)]
+            said = [*await self.history.said_last(namespace), *self._said_in_flight(namespace)]
             session = quoted_session(quoting, said, now)
             if session is not None and may_join:
                 placement = replace(placement, session=session, found_by="quote")
@@ -72,12 +72,12 @@ class SideRequests:
         if placement.session is None and not may_join:
             # The first list under a session name of the client's.
             return placement
-        said = await self._history.said_last(namespace)
+        said = await self.history.said_last(namespace)
         found = summarized_answer(talk.messages[new[-1]], said, placement.session)
         if found is None:
             return placement
-        anchors = await self._history.known(namespace, [found.chain], found.session)
-        path = await self._history.path(namespace, found.session, found.chain)
+        anchors = await self.history.known(namespace, [found.chain], found.session)
+        path = await self.history.path(namespace, found.session, found.chain)
         if not anchors or not path:
             return placement
         return placement_after_summary(
@@ -105,7 +105,7 @@ class SideRequests:
         """The requests in flight with which unnamed sessions begin."""
         return [
             turn
-            for turn in self._in_flight.turns
+            for turn in self.in_flight.turns
             if turn.namespace == namespace and turn.is_new and not turn.carrier
         ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from palimpsest.core.wire.responses.items import item_references_in
 from palimpsest.errors import ErasedSession
@@ -19,12 +20,12 @@ from palimpsest.storage.erasure import Erasure
 _AT_ONCE = 200
 
 
+@dataclass(frozen=True, slots=True)
 class Tombstones:
     """Checks conversations against tombstones."""
 
-    def __init__(self, erasure: Erasure, pepper: Pepper) -> None:
-        self._erasure = erasure
-        self._pepper = pepper
+    erasure: Erasure
+    pepper: Pepper
 
     async def admit(self, turn: Turn) -> None:
         """Check that the turn's conversation may be recorded; ErasedSession if it was erased and blocked."""
@@ -37,9 +38,9 @@ class Tombstones:
         self, namespace: str, chains: Sequence[bytes], name: str | None, items: Sequence[str] = ()
     ) -> None:
         """As `admit`, for a list of messages under a session name."""
-        if not await self._erasure.has_tombstones(namespace):
+        if not await self.erasure.has_tombstones(namespace):
             return
-        if await self._erasure.is_buried(namespace, await self.marks_of(namespace, chains, name, items)):
+        if await self.erasure.is_buried(namespace, await self.marks_of(namespace, chains, name, items)):
             raise ErasedSession("This conversation was erased, and is to stay so.")
 
     async def marks_of(
@@ -54,4 +55,4 @@ class Tombstones:
         return self._marks(namespace, facts)
 
     def _marks(self, namespace: str, facts: Sequence[tuple[str, str]]) -> list[bytes]:
-        return [self._pepper.digest_of(kind, namespace, what) for kind, what in facts]
+        return [self.pepper.digest_of(kind, namespace, what) for kind, what in facts]

@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import structlog
 
@@ -39,13 +40,13 @@ class Inboxes:
         return Siblings(str(place), self._pairs[place][0], outboxes)
 
 
+@dataclass(frozen=True, slots=True)
 class Siblings:
     """One worker's inbox, and the way into the others' by name. `name`: its own."""
 
-    def __init__(self, name: str, inbox: socket.socket, outboxes: Mapping[str, socket.socket]) -> None:
-        self.name = name
-        self._inbox = inbox
-        self._outboxes = outboxes
+    name: str
+    inbox: socket.socket
+    outboxes: Mapping[str, socket.socket]
 
     def answer_with(self, numbers: Callable[[], Awaitable[bytes]], jobs: Jobs) -> Callable[[], None]:
         """Answer the others with `numbers` until the returned function is called."""
@@ -53,20 +54,20 @@ class Siblings:
 
         def asked() -> None:
             with suppress(BlockingIOError):
-                for descriptor in socket.recv_fds(self._inbox, len(_ASKING), 1)[1]:
+                for descriptor in socket.recv_fds(self.inbox, len(_ASKING), 1)[1]:
                     jobs.start(_answered(socket.socket(fileno=descriptor), numbers))
 
         def stop() -> None:
-            loop.remove_reader(self._inbox.fileno())
+            loop.remove_reader(self.inbox.fileno())
 
-        loop.add_reader(self._inbox.fileno(), asked)
+        loop.add_reader(self.inbox.fileno(), asked)
         return stop
 
     async def asked(self) -> dict[str, bytes]:
         """The others' numbers by their names; those that do not answer in time are left out, and logged."""
-        answers = await asyncio.gather(*map(_asked, self._outboxes.values()))
-        found = {name: answer for name, answer in zip(self._outboxes, answers, strict=True) if answer}
-        if silent := self._outboxes.keys() - found.keys():
+        answers = await asyncio.gather(*map(_asked, self.outboxes.values()))
+        found = {name: answer for name, answer in zip(self.outboxes, answers, strict=True) if answer}
+        if silent := self.outboxes.keys() - found.keys():
             _log.warning("worker_not_scraped", workers=sorted(silent))
         return found
 
