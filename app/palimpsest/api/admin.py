@@ -27,8 +27,8 @@ from palimpsest.api.sessions import EraseReceipt, receipt_fields
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
-from palimpsest.proxy.namespace_views import NamespaceView
 from palimpsest.proxy.operator import OperatorAccess
+from palimpsest.proxy.overview import NamespaceView
 
 PREFIX = "/api/admin"
 NamespaceId = Annotated[str, Path(max_length=200, description="Id of a namespace.")]

@@ -28,23 +28,20 @@ from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.compaction_views import CompactionViews
 from palimpsest.proxy.erasing import Eraser
-from palimpsest.proxy.exchange_views import ExchangeViews
+from palimpsest.proxy.exchange_views import CompactionViews, ExchangeViews
 from palimpsest.proxy.incoming import Headers, asking_of
 from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import Imports
 from palimpsest.proxy.memory_blocks import MemoryBlocks
-from palimpsest.proxy.namespace_views import NamespaceViews
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.overview import NamespaceViews, Overviews, SessionLists
 from palimpsest.proxy.quotas import Quota
 from palimpsest.proxy.recall.indexing import Indexer
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.reports import printable
-from palimpsest.proxy.session_lists import SessionLists
 from palimpsest.proxy.turn import ReadBranch
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.history import SessionRow

@@ -36,7 +36,7 @@ from palimpsest.core.view.view import applicable, applies
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import NotUndoable
 from palimpsest.proxy.archive import missing
-from palimpsest.proxy.compaction_views import Folding, Followed
+from palimpsest.proxy.exchange_views import Folding, Followed
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import EventRow

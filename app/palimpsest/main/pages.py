@@ -10,13 +10,10 @@ from palimpsest.api.callers import ApiParts
 from palimpsest.api.pages import pages_of
 from palimpsest.main.wiring import Parts, new_id
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.compaction_views import CompactionViews
-from palimpsest.proxy.exchange_views import ExchangeViews
+from palimpsest.proxy.exchange_views import CompactionViews, ExchangeViews
 from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.journal.transfer import Imports
-from palimpsest.proxy.namespace_views import NamespaceViews
-from palimpsest.proxy.overview import Overviews
-from palimpsest.proxy.session_lists import SessionLists
+from palimpsest.proxy.overview import NamespaceViews, Overviews, SessionLists
 
 
 def own_pages(parts: Parts) -> FastAPI:

@@ -38,11 +38,10 @@ from palimpsest.main.upstreams import (
 from palimpsest.proxy.access import Access, UnprovenNamespaces
 from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.answering.delivery import Delivery
-from palimpsest.proxy.answering.outcomes import Answered, Outcomes
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
-from palimpsest.proxy.answering.relay import RelayMeans
+from palimpsest.proxy.answering.relay import Answered, Outcomes, RelayMeans
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker, LoopBreaker, SummaryGuard
 from palimpsest.proxy.compacting.compactor import Adoption, Compactor
@@ -61,9 +60,8 @@ from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
-from palimpsest.proxy.lookups.executing import MixedTurns, ToolExecutor
 from palimpsest.proxy.lookups.hidden_rounds import Replays
-from palimpsest.proxy.lookups.rounds import RecallRounds
+from palimpsest.proxy.lookups.rounds import MixedTurns, RecallRounds, ToolExecutor
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.pepper import load_pepper, wrong_pepper
@@ -73,17 +71,15 @@ from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.reports import RequestLog
 from palimpsest.proxy.retention import Retention
-from palimpsest.proxy.sessions.delta import References, Transcripts
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.recovery import Presence, recover
-from palimpsest.proxy.sessions.resolver import Resolver
+from palimpsest.proxy.sessions.resolver import References, Resolver, Transcripts
 from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.store_watch import StoreWatch
-from palimpsest.proxy.telemetry.counts import Counts
-from palimpsest.proxy.telemetry.metrics import Metrics
+from palimpsest.proxy.telemetry.metrics import Counts, Metrics
 from palimpsest.proxy.telemetry.siblings import Siblings
 from palimpsest.proxy.token_counts import REMEMBERED_MODELS, Calibrations, ModelTokens
 from palimpsest.settings.session import recall_enabled, session_policy, session_recalls

@@ -29,12 +29,11 @@ from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.jobs import offload
-from palimpsest.proxy.lookups.executing import MixedTurns
 from palimpsest.proxy.lookups.hidden_rounds import asked_for
+from palimpsest.proxy.lookups.rounds import MixedTurns
 from palimpsest.proxy.quotas import Quotas
-from palimpsest.proxy.sessions.delta import References
 from palimpsest.proxy.sessions.recorder import Recorder
-from palimpsest.proxy.sessions.resolver import Resolver
+from palimpsest.proxy.sessions.resolver import References, Resolver
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn, original
 from palimpsest.settings.settings import Settings

@@ -1,20 +1,31 @@
-"""What a caller's turns of the last days add up to: tokens, money, waiting, and whose fault failures were."""
+"""What turns add up to: a caller's of the last days, those of listed sessions, and those of namespaces.
+
+Tokens, money, waiting, and whose fault failures were; of namespaces, which the operator sees, also sizes,
+and no text of any conversation.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
 from palimpsest.core.budget.prices import Prices, dollars_of
+from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.core.view.compaction import Author
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.errors import InvalidJson
 from palimpsest.proxy.compacting.costs import ModelPrices
+from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.token_counts import Calibrations
-from palimpsest.storage.exchange_log import Total
+from palimpsest.storage.accounts import KeyRow
+from palimpsest.storage.exchange_log import LoggedExchange, Total
+from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import TokensSpent
-from palimpsest.storage.namespaces import Stored
+from palimpsest.storage.namespaces import Failure, NamespaceRow, Stored, Turns
 from palimpsest.storage.store import Store
 
 # How a failure with this code is cured, and one of a party without a line of its own.
@@ -217,3 +228,157 @@ def _failures(totals: Iterable[Total]) -> list[FailureCount]:
         cure = by_status or _CURES.get(code) or _BY_PARTY.get(cause, "")
         found.append(FailureCount(cause, code, status, turns, cure))
     return found
+
+
+_TITLE_CHARS = 80
+# A text of a message's JSON, as far as it goes.
+_SAID = re.compile(rb'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.)*)')
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSession:
+    """A session of a list. Tokens are the model's.
+
+    `title`: its first words, "" where there are none. `tokens`: its newest whole prompt, and `sent_tokens`
+    what was sent of it; None without an answered request. `compacted_at`: how large the whole prompt was at
+    each compaction, ascending.
+    """
+
+    row: SessionRow
+    title: str
+    tokens: int | None
+    sent_tokens: int | None
+    window_tokens: int
+    compacted_at: Sequence[int]
+    newest: LoggedExchange | None
+    sums: Sums
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLists:
+    """Reads what lists show of sessions beside their rows."""
+
+    store: Store
+    overviews: Overviews
+    calibrations: Calibrations
+    windows: Windows
+
+    async def of(self, namespace: str, rows: Sequence[SessionRow]) -> list[ListedSession]:
+        """The sessions of a page of a list, in their order."""
+        names = [row.id for row in rows]
+        log = self.store.exchange_log
+        asked = await self.store.exchanges.newest_finished(namespace, names)
+        newest = await log.newest(namespace, names)
+        openings = await log.openings(namespace, names)
+        compacted = await log.compacted_at(namespace, names)
+        sums = await self.overviews.of_sessions(namespace, names)
+        listed = []
+        for row in rows:
+            last = asked.get(row.id)
+            model = last.model if last else row.model
+            sent, counted = (last.tokens_forwarded, last.prompt_tokens) if last else (None, None)
+            ratio = self.calibrations.ratio_in(namespace, model, counted, sent)
+            listed.append(
+                ListedSession(
+                    row=row,
+                    title=title_of(openings.get(row.id)),
+                    tokens=as_theirs(last.tokens_full, ratio) if last else None,
+                    sent_tokens=None if sent is None else as_theirs(sent, ratio),
+                    window_tokens=self.windows.known(model, namespace).tokens,
+                    compacted_at=[as_theirs(tokens, ratio) for tokens in compacted.get(row.id, ())],
+                    newest=newest.get(row.id),
+                    sums=sums.get(row.id) or Sums(),
+                )
+            )
+        return listed
+
+
+def title_of(opening: bytes | None) -> str:
+    """The first words of a session, from the beginning of its first user message; "" without any."""
+    found = _SAID.search(opening or b"")
+    if found is None:
+        return ""
+    try:
+        text = str(decoded(b'"' + found[1] + b'"'))
+    except InvalidJson:
+        # Cut within a letter or an escape.
+        text = found[1].decode("utf-8", "replace")
+    line = " ".join(text.split())
+    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
+
+
+MOST_FAILURES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceView:
+    """A namespace with its issued keys, newest first.
+
+    `size` counts each text once, in bytes. `turns` are those of the last 24 hours, their tokens those of
+    today (UTC); `dollars` of today, None where no price is known.
+    """
+
+    row: NamespaceRow
+    keys: Sequence[KeyRow]
+    stored: Stored
+    size: int
+    turns: Turns
+    dollars: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceViews:
+    """Makes them."""
+
+    store: Store
+    prices: ModelPrices
+
+    async def page(self, after: str, limit: int, now: float) -> list[NamespaceView]:
+        """Those with ids after `after`, in the order of their ids."""
+        return await self._views(await self.store.namespaces.page(after, limit), now)
+
+    async def one(self, ident: str, now: float) -> tuple[NamespaceView, Sequence[Failure]] | None:
+        """The namespace with this id, and its newest failures of the last 24 hours; None: there is none."""
+        row = await self.store.namespaces.named(ident)
+        if row is None:
+            return None
+        (view,) = await self._views([row], now)
+        return view, await self.store.namespaces.failures(ident, now - DAY, MOST_FAILURES)
+
+    async def row(self, ident: str) -> NamespaceRow | None:
+        """The namespace with this id."""
+        return await self.store.namespaces.named(ident)
+
+    async def _views(self, rows: Sequence[NamespaceRow], now: float) -> list[NamespaceView]:
+        there, ids, today = self.store.namespaces, [row.id for row in rows], now - now % DAY
+        if not ids:
+            return []
+        keys: defaultdict[str, list[KeyRow]] = defaultdict(list)
+        for key in await self.store.accounts.keys():
+            keys[key.namespace].append(key)
+        stored = await there.stored(ids)
+        sizes = await self.store.old_sessions.sizes()
+        turns = await there.turns(ids, now - DAY, today)
+        dollars = await self._dollars(ids, today)
+        return [
+            NamespaceView(
+                row,
+                keys[row.id],
+                stored.get(row.id, Stored()),
+                sizes.get(row.id, 0),
+                turns.get(row.id, Turns()),
+                dollars.get(row.id),
+            )
+            for row in rows
+        ]
+
+    async def _dollars(self, namespaces: Sequence[str], since: float) -> dict[str, float]:
+        """What the turns since then have cost, of models whose price is known."""
+        found: defaultdict[str, float] = defaultdict(float)
+        used = await self.store.namespaces.models(namespaces, since)
+        prices = {model: await self.prices.known(model) for model in {each.model for each in used}}
+        for each in used:
+            if (price := prices[each.model]) is not None:
+                cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)
+                found[each.namespace] += cost
+        return dict(found)

@@ -1,7 +1,7 @@
 """The tables of irregular forms and related words: sound, and as the stemmer needs them."""
 
 import pytest
-from palimpsest.core.recall.english import base_of, forms, groups, related_of
+from palimpsest.core.recall.words import base_of, forms, groups, related_of
 from snowballstemmer import stemmer
 
 STEM = stemmer("english").stemWord

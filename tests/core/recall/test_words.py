@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.recall.english import base_of
 from palimpsest.core.recall.talk import query_of
-from palimpsest.core.recall.words import STOP, Words, beginnings_of
+from palimpsest.core.recall.words import STOP, Words, base_of, beginnings_of
 from snowballstemmer import stemmer
 
 WORDS = Words()

@@ -18,7 +18,7 @@ from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.session_lists import ListedSession
+from palimpsest.proxy.overview import ListedSession
 from palimpsest.storage.journal import EventRow
 
 Tone = Literal["plain", "good", "warning", "failure"]

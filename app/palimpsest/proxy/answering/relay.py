@@ -1,7 +1,8 @@
 """Steps 7 and 8 of an exchange: relays the answer, and stores it before its end is sent (P3).
 
 An outcome is recorded however the exchange ends. When the client leaves or the server stops, a background job
-records it, which is not cancelled with the request.
+records it, which is not cancelled with the request. After an answer come token counts, windows, checkpoints
+and indexing.
 """
 
 from __future__ import annotations
@@ -9,28 +10,67 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NoReturn
 
 import structlog
 
-from palimpsest.errors import AnswerNotStored, PalimpsestError, StoreError, UpstreamCut, UpstreamError
+from palimpsest.core.wire.chat_answers import Usage, WholeAnswer
+from palimpsest.errors import (
+    AnswerNotStored,
+    PalimpsestError,
+    RequestError,
+    StoreError,
+    UpstreamCut,
+    UpstreamError,
+)
 from palimpsest.proxy.answer_kinds import IncomingAnswer, Kind
 from palimpsest.proxy.answering.holdback import Holdback, PartialAnswer
-from palimpsest.proxy.answering.outcomes import Answered, Outcomes
-from palimpsest.proxy.answering.overflow_recovery import words_sent
+from palimpsest.proxy.answering.overflow_recovery import CutPrompts, words_sent
 from palimpsest.proxy.client import Client
-from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.lookups.executing import MixedTurns
+from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.compacting.windows import Windows
+from palimpsest.proxy.jobs import Jobs, offload
+from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
+from palimpsest.proxy.lookups.rounds import MixedTurns
+from palimpsest.proxy.recall.indexing import Indexer
+from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.settings.serving import Limits
+from palimpsest.storage.exchange_units import ExchangeState
 from palimpsest.upstream.client import ends_with_connection
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import answer_headers
 from palimpsest.upstream.overflow import Overflow, classify
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Called with every answer that has ended, right after it was stored."""
+
+    viewing: ViewPlanner
+    windows: Windows
+    journal: SessionJournal
+    indexing: Indexer
+    cuts: CutPrompts
+    remembers: Remembers
+
+    def __call__(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
+        """Update journal, index, windows and calibration; these influence later plans only (rule 14)."""
+        self.journal.answered(turn, outcome, self.remembers)
+        self.journal.placed(turn)
+        self.viewing.answer_stored(turn, shown, outcome)
+        self.indexing.later(turn.namespace, turn.session)
+        theirs = outcome.usage.prompt_tokens
+        if theirs is None or outcome.state != "done":
+            return
+        self.windows.answered(turn.model, theirs)
+        if not shown.has_our_tools:
+            self.cuts.check(turn, shown, outcome)
+
 
 # Wait after an error frame for what belongs to it, such as `[DONE]`.
 LINGER_SECONDS = 1.0
@@ -50,7 +90,7 @@ class RelayMeans:
     """
 
     recorder: Recorder
-    outcomes: Outcomes
+    reader: MessageReader
     jobs: Jobs
     limits: Limits
     delivers_unstored: bool
@@ -150,8 +190,25 @@ class Relay:
         await self._note(await self._read(plain))
 
     async def _read(self, plain: bytes) -> Outcome:
-        outcome = await self.means.outcomes.of_body(self.turn, self.answer.status, plain)
-        return replace(outcome, hidden=self.hidden_log.rounds) if self.hidden_log else outcome
+        """The outcome of a whole answer; a body that is no answer is a failure, not in the transcript."""
+        status, hidden = self.answer.status, self.hidden_log.rounds if self.hidden_log else None
+        read = await offload(len(plain), self.turn.wire.read_answer, plain)
+        if not isinstance(read, WholeAnswer):
+            return Outcome(state="failed", status=status, hidden=hidden)
+        try:
+            bodies = [choice.message_body for choice in read.choices]
+            answers = await self.means.reader.read_long_answers(bodies, self.turn.model)
+        except RequestError:
+            answers = ()
+        return Outcome(
+            state="done" if answers else "failed",
+            status=status,
+            answers=answers,
+            finish_reason=read.choices[0].finish_reason if read.choices else None,
+            usage=read.usage,
+            response_id=read.response_id,
+            hidden=hidden,
+        )
 
     async def stream(self) -> AnswerTooLong | None:
         """Relay a stream. AnswerTooLong, with nothing sent, when its first content event, or an empty stream,
@@ -275,10 +332,29 @@ class Relay:
         raise error
 
     def _outcome(self, holdback: Holdback) -> Outcome:
-        outcome = self.means.outcomes.of_stream(self.turn, holdback)
-        if self.hidden_log:
-            outcome = replace(outcome, hidden=self.hidden_log.rounds)
-        self.client.entry.answer = outcome
+        """The outcome of a streamed answer as received so far."""
+        assembly = holdback.assembly
+        choices, has_ended = assembly.choices(), assembly.is_finished or assembly.is_done
+        is_whole = has_ended and assembly.error is None and holdback.is_readable
+        try:
+            bodies = [choice.message_body for choice in choices]
+            answers = self.means.reader.read_answers(bodies, self.turn.model)
+        except RequestError:
+            answers = ()
+        if not is_whole:
+            # Only what can be continued: text without open calls.
+            answers = tuple([message for message in answers if message.can_stand_cut])
+        done: ExchangeState = "done" if is_whole else "incomplete"
+        outcome = self.client.entry.answer = Outcome(
+            state=done if answers or (choices and not is_whole) else "failed",
+            status=200,
+            answers=answers,
+            answer_state="live" if is_whole else "incomplete",
+            finish_reason=choices[0].finish_reason if choices else None,
+            usage=assembly.usage or Usage(),
+            response_id=assembly.response_id,
+            hidden=self.hidden_log.rounds if self.hidden_log else None,
+        )
         return outcome
 
     def _overflow(self, said: bytes | None) -> Overflow | None:
