@@ -113,9 +113,25 @@ class Background:
     async def _tried(self, asked: bytes) -> Any:
         deaths = 0
         while deaths < _MOST_DEATHS:
-            process = await self._running()
+            if self._process is None:
+                # Without -P it would import what lies in the current folder.
+                command = (sys.executable, "-P", "-m", "palimpsest.proxy.background")
+                self._process = await asyncio.create_subprocess_exec(
+                    *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+                )
+            process = self._process
+            writer, reader = process.stdin, process.stdout
+            assert writer is not None
+            assert reader is not None
             try:
-                return _result_in(await _exchanged(process, asked))
+                writer.write(len(asked).to_bytes(_SIZE_BYTES) + asked)
+                await writer.drain()
+                size = int.from_bytes(await reader.readexactly(_SIZE_BYTES))
+                answer = await reader.readexactly(size)
+                is_done, result = pickle.loads(answer)  # noqa: S301 - written by our own process
+                if not is_done:
+                    raise BackgroundFailed(f"work in the background raised {result}")
+                return result
             except asyncio.CancelledError:
                 # Its answer would be taken for the next one.
                 self.forget()
@@ -128,33 +144,6 @@ class Background:
                 deaths += 1
                 _log.warning("background_process_died", status=status)
         raise BackgroundFailed("the process for work in the background died over the same work again")
-
-    async def _running(self) -> Process:
-        if self._process is None:
-            # Without -P it would import what lies in the current folder.
-            command = (sys.executable, "-P", "-m", "palimpsest.proxy.background")
-            self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
-            )
-        return self._process
-
-
-async def _exchanged(process: Process, asked: bytes) -> bytes:
-    """The process's answer."""
-    writer, reader = process.stdin, process.stdout
-    assert writer is not None
-    assert reader is not None
-    writer.write(len(asked).to_bytes(_SIZE_BYTES) + asked)
-    await writer.drain()
-    size = int.from_bytes(await reader.readexactly(_SIZE_BYTES))
-    return await reader.readexactly(size)
-
-
-def _result_in(answer: bytes) -> Any:
-    is_done, result = pickle.loads(answer)  # noqa: S301 - written by our own process
-    if not is_done:
-        raise BackgroundFailed(f"work in the background raised {result}")
-    return result
 
 
 def _serve() -> None:

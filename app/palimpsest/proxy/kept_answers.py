@@ -66,7 +66,7 @@ class KeptAnswers:
             return True
         if turn.request.previous is None or not turn.is_delta or turn.continues_hidden:
             return False
-        return self.are_kept and _place(turn) not in self.forgetting
+        return self._are_named(turn)
 
     def with_items(self, turn: Turn) -> Turn:
         """The turn, with items instead of references to them if the upstream does not keep items."""
@@ -85,22 +85,16 @@ class KeptAnswers:
         """
         if turn.begins_unseen or status not in _STATUSES:
             return False
-        if not (self._lacks_answer(turn, body) or self._lacks_item(turn, body)):
-            return False
-        self.forgetting.remember(*_place(turn))
-        return True
-
-    def _lacks_answer(self, turn: Turn, body: bytes) -> bool:
         ident = (turn.request.previous or "").encode("utf-8", "surrogatepass")
-        return self.may_continue(turn) and (b"previous_response" in body or ident in body)
-
-    def _lacks_item(self, turn: Turn, body: bytes) -> bool:
-        """True when the refusal is about a referenced item whose content is known here."""
-        if not turn.request.as_sent or not self._are_named(turn):
-            return False
-        idents = (ident.encode("utf-8", "surrogatepass") for ident in turn.request.references.values())
-        names = any(ident in body for ident in idents)
-        return b"item_reference" in body or (names and _MISSING.search(body) is not None)
+        lacks = self.may_continue(turn) and (b"previous_response" in body or ident in body)
+        if not lacks and turn.request.as_sent and self._are_named(turn):
+            # A referenced item whose content is known here.
+            idents = (item.encode("utf-8", "surrogatepass") for item in turn.request.references.values())
+            is_named = any(item in body for item in idents)
+            lacks = b"item_reference" in body or (is_named and _MISSING.search(body) is not None)
+        if lacks:
+            self.forgetting.remember(*_place(turn))
+        return lacks
 
 
 def _place(turn: Turn) -> tuple[str, str, str]:

@@ -57,17 +57,14 @@ class ModelTokens:
             if schema is not None:
                 tokens += self.schema_tokens(request.model, schema)
         if request.instructions is not None:
-            tokens += self._instructions(request)
+            # Counted as one more message.
+            count = self.counter_of(request.model).count_message
+            tokens += self._counted(
+                request.model,
+                request.instructions,
+                lambda raw: count({"role": "system", "content": decoded(raw)}),
+            )
         return tokens
-
-    def _instructions(self, request: ChatRequest) -> int:
-        """Tokens of the `instructions` field, counted as one more message."""
-        count = self.counter_of(request.model).count_message
-        return self._counted(
-            request.model,
-            request.instructions,
-            lambda raw: count({"role": "system", "content": decoded(raw)}),
-        )
 
     def forget_tools(self) -> None:
         """Forget all tool schemas: callers wrote them, and their sessions are not known."""

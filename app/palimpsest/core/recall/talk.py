@@ -123,21 +123,17 @@ def _label_of(entry: SearchEntry) -> str:
 
 def _names_addressed_by(role: str, talk: Sequence[SearchEntry]) -> Counter[str]:
     """For each name, the number of messages of a role that address it."""
-    return Counter(name for entry in talk if entry.role == role for name in _names_addressed_in(entry.text))
-
-
-def _names_addressed_in(text: str) -> set[str]:
-    begun = text[:_ADDRESS_CHARS]
-    return {
-        found[0] for found in _ADDRESSED.finditer(begun) if _is_addressed(begun, found.start(), found.end())
-    }
-
-
-def _is_addressed(text: str, start: int, end: int) -> bool:
-    """Whether the name follows a greeting or the like, or a comma at the end of a sentence."""
-    if text[max(0, start - 2) : start] == ", " and text[end] in "!?.":
-        return True
-    return _ADDRESS_WORD.search(text, max(0, start - 20), start) is not None
+    counts: Counter[str] = Counter()
+    for begun in (entry.text[:_ADDRESS_CHARS] for entry in talk if entry.role == role):
+        names = set()
+        for found in _ADDRESSED.finditer(begun):
+            start = found.start()
+            # It follows a greeting or the like, or a comma at the end of a sentence.
+            is_end = begun[max(0, start - 2) : start] == ", " and begun[found.end()] in "!?."
+            if is_end or _ADDRESS_WORD.search(begun, max(0, start - 20), start):
+                names.add(found[0])
+        counts.update(names)
+    return counts
 
 
 def _listener(called: Counter[str], by_listener: Counter[str]) -> str:
@@ -189,7 +185,8 @@ def query_of(text: str, words: Words) -> Query:
     read = text[:_READ_CHARS]
     found = tuple(dict.fromkeys(words.of(read)))
     # Of too many words the longest are kept: they are the most specific.
-    chosen = found if len(found) <= MOST_WORDS else _longest_words(found)
+    longest = set(sorted(found, key=lambda word: (-len(word), found.index(word)))[:MOST_WORDS])
+    chosen = tuple(word for word in found if word in longest)
     low = plain(read)
     return Query(
         text=read.strip(),
@@ -198,8 +195,3 @@ def query_of(text: str, words: Words) -> Query:
         phrases=tuple(phrase.strip() for phrase in _QUOTED.findall(low) if phrase.strip()),
         asked=asked_for(low),
     )
-
-
-def _longest_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    chosen = set(sorted(words, key=lambda word: (-len(word), words.index(word)))[:MOST_WORDS])
-    return tuple(word for word in words if word in chosen)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -16,7 +15,6 @@ import structlog
 
 from palimpsest.core.budget.upstream_counts import Counted, PromptGrowth, is_cut, window_of
 from palimpsest.core.budget.window import LEAST_TOKENS, is_credible
-from palimpsest.core.history.message import Message
 from palimpsest.core.runtime.events import Event
 from palimpsest.errors import RequestError, StoreError
 from palimpsest.proxy.compacting.viewing import ViewPlanner
@@ -114,9 +112,10 @@ class Recovery:
 
     async def succeeded(self, turn: Turn, shown: ForwardedView, refused: Sequence[RefusedView]) -> None:
         """The upstream answered the smaller view: learn the stated window, if it is credible."""
-        named = next((one for one in reversed(refused) if one.window is not None), None)
-        if named is not None and named.window is not None:
-            await self._learn(turn, named.shown, named.window)
+        for one in reversed(refused):
+            if one.window is not None:
+                await self._learn(turn, one.shown, one.window)
+                break
         compaction = shown.view.compaction
         completed = {
             "attempts": len(refused),
@@ -196,7 +195,7 @@ class CutPrompts:
         self._growths: _Remembered[PromptGrowth] = _Remembered()
         self._most: _Remembered[Counted] = _Remembered()
         self._cuts: _Remembered[Counted] = _Remembered()
-        self._reported: OrderedDict[str, None] = OrderedDict()
+        self._reported: _Remembered[None] = _Remembered()
 
     def check(self, turn: Turn, shown: ForwardedView, outcome: Outcome) -> None:
         """Report a prompt that was cut; use the count of any other one for calibration.
@@ -220,43 +219,30 @@ class CutPrompts:
             self._most.keep(of_caller, now)
         if not is_cut(now, growth.last if growth else None, most.theirs, measures):
             self._calibrations.observe(namespace, model, now, growth)
-        elif all(map(_is_read_whole, _messages_of(turn, shown))):
+        elif _is_read_whole(turn, shown):
             window = window_of(now, self._cuts.get(of_caller))
             self._cuts.keep(of_caller, now)
-            self._jobs.start(self._report(turn, place, (sent, now.theirs), window))
+            self._jobs.start(self._report(turn, place, sent, now.theirs, window))
 
-    async def _report(self, turn: Turn, place: str, counts: tuple[int, int], window: int | None) -> None:
-        sent, read = counts
+    async def _report(self, turn: Turn, place: str, sent: int, counted: int, window: int | None) -> None:
         learned = window is not None and await self._windows.observed(turn.model, turn.namespace, window)
-        _log.warning(
-            "prompt_cut",
-            session=turn.session,
-            exchange=turn.exchange,
-            tokens=sent,
-            counted=read,
-            window=window if learned else None,
-        )
-        if place in self._reported and not learned:
-            return
-        self._reported[place] = None
-        if len(self._reported) > REMEMBERED:
-            self._reported.popitem(last=False)
-        cut = {"tokens": sent, "counted": read, "window": window if learned else None}
-        await self._journal.tell(turn, Event("prompt_cut", cut))
+        cut = {"tokens": sent, "counted": counted, "window": window if learned else None}
+        _log.warning("prompt_cut", session=turn.session, exchange=turn.exchange, **cut)
+        if place not in self._reported or learned:
+            self._reported.keep(place, None)
+            await self._journal.tell(turn, Event("prompt_cut", cut))
 
 
-def _messages_of(turn: Turn, shown: ForwardedView) -> Iterator[Message]:
-    """The client's own messages in the forwarded view."""
-    talk = turn.conversation
-    if shown.is_original:
-        return iter((*talk.preamble, *talk.messages))
-    shows = (talk.messages[part.index] for part in shown.view.parts if part.index is not None)
-    return chain(talk.preamble, shows)
-
-
-def _is_read_whole(message: Message) -> bool:
-    """True when every server counts all of the message."""
-    content = message.fields.get("content")
-    parts = content if isinstance(content, list) else ()
-    is_text = all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
-    return is_text and not any(value and key not in _READ for key, value in message.fields.items())
+def _is_read_whole(turn: Turn, shown: ForwardedView) -> bool:
+    """True when every server counts all of the client's own messages in the forwarded view."""
+    talk, messages = turn.conversation, turn.conversation.messages
+    if not shown.is_original:
+        messages = tuple(messages[part.index] for part in shown.view.parts if part.index is not None)
+    for message in (*talk.preamble, *messages):
+        content = message.fields.get("content")
+        parts = content if isinstance(content, list) else ()
+        if not all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts):
+            return False
+        if any(value and key not in _READ for key, value in message.fields.items()):
+            return False
+    return True

@@ -50,9 +50,8 @@ class Tombstones:
         facts = [("erased chain", chain.hex()) for chain in chains]
         facts += [("erased item", ident) for ident in items]
         facts += [("erased name", name)] if name is not None else []
-        if len(facts) > _AT_ONCE:
-            return await asyncio.to_thread(self._marks, namespace, facts)
-        return self._marks(namespace, facts)
 
-    def _marks(self, namespace: str, facts: Sequence[tuple[str, str]]) -> list[bytes]:
-        return [self.pepper.digest_of(kind, namespace, what) for kind, what in facts]
+        def marks() -> list[bytes]:
+            return [self.pepper.digest_of(kind, namespace, what) for kind, what in facts]
+
+        return await asyncio.to_thread(marks) if len(facts) > _AT_ONCE else marks()
