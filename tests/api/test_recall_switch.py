@@ -126,22 +126,6 @@ async def test_a_session_opts_out_and_in_again_without_a_restart(tmp_path: Path)
         assert rows_in(tmp_path) == (1, 2)
 
 
-@pytest.mark.spec("C01")
-async def test_a_session_opts_in_where_the_deployment_is_off(tmp_path: Path) -> None:
-    async with talking(tmp_path, OFF) as (proxy, chat):
-        other = proxy.chat(session="shed")
-        await other.says("The shed is locked.")
-        await switches(proxy, chat, True)
-        assert [reply.status_code for reply in await called(proxy, chat)] == [200, 200]
-        reply = await proxy.http.post(
-            "/api/context/grep", headers=other.headers, json={"session": "shed", "query": "shed"}
-        )
-        assert reply.status_code == 403
-        assert await searched(proxy, other, "locked") == "The shed is locked."
-        # One mark, of the session that wanted one.
-        assert rows_in(tmp_path) == (1, 2)
-
-
 @pytest.mark.spec("C03")
 async def test_switched_off_no_model_is_offered_tools(tmp_path: Path) -> None:
     """Neither by the deployment's `recall.tools` nor by a request that asks for them."""

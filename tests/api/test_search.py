@@ -54,15 +54,6 @@ async def test_a_question_finds_an_exact_quote_in_other_words(proxy: Proxy, told
     assert await told.recalls(best["id"]) == best["text"]
 
 
-async def test_related_words_find_it_too(proxy: Proxy, told: Chat) -> None:
-    assert "greyhound" in (await found(proxy, told, "Which dog passed away?"))[0]["text"]
-
-
-async def test_an_answer_comes_with_its_question(proxy: Proxy, told: Chat) -> None:
-    hits = await found(proxy, told, "plants behind the shed", limit=1)
-    assert "Sunflowers, and some kale." in shown(hits)
-
-
 @pytest.mark.spec("C15")
 @pytest.mark.parametrize(
     "question",
@@ -96,16 +87,6 @@ async def test_what_has_no_words_is_found_by_its_letters(proxy: Proxy) -> None:
     await talk.says("Nothing of the kind.")
     hits = await found(proxy, talk, "<%_%>")
     assert [hit["text"] for hit in hits if hit["role"] == "user"] == ["The marker is <%_%> here."]
-
-
-async def test_how_many_are_given_is_bounded(proxy: Proxy, told: Chat) -> None:
-    assert len(await found(proxy, told, "gate boat kale greyhound", limit=0)) == 1
-    assert len(await found(proxy, told, "gate boat kale greyhound", limit=-5)) == 1
-    assert len(await found(proxy, told, "gate boat kale greyhound", limit=999)) <= 50
-
-
-async def test_where_nothing_fits_nothing_is_found(proxy: Proxy, told: Chat) -> None:
-    assert await found(proxy, told, "zeppelin") == []
 
 
 @pytest.mark.spec("P5")

@@ -28,7 +28,6 @@ FEW_SHOT = (
     assistant("test_hello.py\n```\nassert hello()\n```"),
 )
 BROKEN = {"error": {"message": "broke", "type": "server_error"}}
-RETRY = {"x-stainless-retry-count": "1"}
 
 
 def digests(messages: list[Json]) -> list[bytes]:
@@ -192,24 +191,6 @@ async def test_a_shared_opening_alone_never_merges(proxy: Proxy) -> None:
     assert second.found[-1].endswith("found=new")
 
 
-@pytest.mark.parametrize("was_answered", [False, True])
-async def test_an_sdk_retry_of_the_first_turn(proxy: Proxy, was_answered: bool) -> None:
-    """The first attempt failed, or was answered and never heard."""
-    caller = Caller(proxy, Client())
-    request = caller.client.says(user("Hello there."))
-    answer = assistant("Hello! What shall we do?")
-    proxy.model.answers.append(Says(answer) if was_answered else Says(status=500, error=BROKEN))
-    await caller.posts(request)
-    proxy.model.answers.append(Says(answer))
-    await caller.posts(request, RETRY)
-    assert caller.found[-1].endswith("found=retry")
-    caller.client.hears(answer)
-    for n in range(29):
-        await caller.chats(n)
-    assert told(await caller.rows()) == digests(caller.client.said)
-    assert await caller.stored() == 60
-
-
 async def test_a_repeated_idempotency_key_joins(proxy: Proxy) -> None:
     caller = Caller(proxy, Client())
     request = caller.client.says(user("Hello there."))
@@ -272,15 +253,6 @@ async def test_of_three_answers_one_comes_back(proxy: Proxy) -> None:
     await caller.asks(user("The end."), answer=assistant("Bye."))
     assert in_path(await caller.rows()) == digests(caller.client.said)
     assert await caller.stored() == 30 + 90 + 2
-
-
-@pytest.mark.parametrize("habit", [habits.Slides, habits.Reminds, habits.Compacts])
-async def test_the_default_branch_is_what_the_client_holds(proxy: Proxy, habit: type[Client]) -> None:
-    """After every turn, also right after the client dropped most of its past (rule 7)."""
-    caller = Caller(proxy, habit())
-    for n in range(30):
-        await caller.chats(n)
-        assert in_path(await caller.rows()) == digests([*caller.sent, caller.client.said[-1]])
 
 
 @pytest.mark.spec("F38")

@@ -136,15 +136,6 @@ async def test_a_stream_is_counted_once_whenever_it_states_its_usage(tmp_path: P
         await until(is_counted)
 
 
-async def test_without_a_stated_usage_our_own_count_stands(tmp_path: Path) -> None:
-    async with wired(tmp_path, DAILY) as line:
-        line.upstream.expects(replies(answer_body()))
-        assert (await line.asks(post(chat_body("a question of some words")))).status == 200
-        ((tokens,),) = line.query("SELECT tokens FROM usage")
-        ((forwarded,),) = line.query("SELECT tokens_forwarded FROM exchanges")
-        assert forwarded < tokens < 100
-
-
 async def test_a_client_that_leaves_has_used_what_it_asked_for(tmp_path: Path) -> None:
     async with wired(tmp_path, DAILY) as line:
         said = event({"content": "some words of an answer"})

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.kit.agent import TOOLS
 from tests.kit.journal import AT_THE_END, compacted, read
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
@@ -69,18 +68,6 @@ async def test_with_our_tools_and_their_hidden_rounds_too(stream: bool, tmp_path
         assert await body(proxy, chat.headers, chat.session, newest["n"]) == seen.raw
         assert b"context_grep" in seen.raw
         assert b'"read_file"' in seen.raw
-
-
-async def test_a_client_whose_own_members_name_our_tools(tmp_path: Path) -> None:
-    async with compacted_chat(tmp_path, overrides={"recall.result_chars": 500}) as (proxy, chat):
-        proxy.model.answers.extend([saying("Hm. ", GREP), saying("Port 8000.")])
-        await chat.says("Which port?")
-        chat.extra = {"tools": TOOLS, "tool_choice": "none", "metadata": {"context_grep": "x"}}
-        proxy.model.seen.clear()
-        await chat.says("Thanks.")
-        (seen,) = proxy.model.prompts
-        newest = (await read(proxy.http, chat, f"sessions/{chat.session}/exchanges"))["exchanges"][0]
-        assert await body(proxy, chat.headers, chat.session, newest["n"]) == seen.raw
 
 
 async def test_messages_as_they_were_spelled_in_each_request(tmp_path: Path) -> None:

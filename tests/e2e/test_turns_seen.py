@@ -172,25 +172,6 @@ async def test_the_last_days_add_up(tmp_path: Path) -> None:
         assert (await proxy.http.get("/api/overview?days=-1", headers=other)).status_code == 400
 
 
-async def test_compactions_are_counted_by_who_wrote_the_summary(tmp_path: Path) -> None:
-    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
-        chat = proxy.chat(session="work")
-        await compacted(chat)
-        proxy.model.summary = lambda _: Says(status=500, error={"message": "no", "type": "x", "code": "y"})
-        other = proxy.chat(session="other")
-        await compacted(other)
-        made = [
-            one["author"]
-            for name in ("work", "other")
-            for one in (await read(proxy.http, chat, f"sessions/{name}/compactions"))["compactions"]
-        ]
-        assert {"model", "deterministic"} <= {*made}
-        told = (await read(proxy.http, chat, "overview"))["summaries"]
-        assert told == {author: made.count(author) for author in ("model", "deterministic", "none")}
-        alone = (await proxy.http.get("/api/overview", headers={"authorization": "Bearer another"})).json()
-        assert set(alone["summaries"].values()) == {0}
-
-
 async def used(proxy: Proxy, chat: Chat, ident: str, name: str, result: str, **arguments: str) -> None:
     """The model calls a tool, and the client gives its result."""
     proxy.model.calls((ident, name, arguments))

@@ -2,74 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.simulation.exchange import Answers, Opened, Proxy, Request, encoded
 from tests.simulation.habits import Client, assistant, calling, result, system, user
 from tests.simulation.script import ask, chat, digests, only_session, turns, wire
-
-
-@pytest.mark.spec("S6")
-async def test_edit_rewind_return_retry(proxy: Proxy) -> None:
-    client = Client()
-    for n in range(8):
-        await chat(proxy, client, n)
-    whole = list(client.said)
-
-    # Message 5 is edited: a branch that shares the first four messages and holds nothing stale.
-    client.said = whole[:4]
-    edited = await ask(proxy, client, user("Another question 2?"), answer=assistant("Another answer 2."))
-    session = await only_session(proxy)
-    assert b"Question 2?" not in b"".join(
-        [
-            row.body
-            for row in await proxy.store.history.messages(proxy.namespace, session, edited.conversation.head)
-        ]
-    )
-    # What was said last is the conversation, though the other branch is longer (rule 33).
-    assert [r.canonical for r in await proxy.transcript(session)] == digests(client.said)
-    heads = await proxy.store.history.heads(proxy.namespace, session)
-    assert [head.kind for head in heads] == ["main", "edit"]
-
-    # Rewind to message 9 of the first branch, and go on from there.
-    client.said = whole[:8]
-    await ask(proxy, client, user("A new turn 4."), answer=assistant("A new answer 4."))
-
-    # Return: the first branch is still known to its end, and grows without a new row for what is known.
-    before = (await proxy.sessions())[0].messages
-    client.said = list(whole)
-    back = await chat(proxy, client, 9)
-    assert len(back.placement.new) == 1
-    assert (await proxy.sessions())[0].messages == before + 2
-
-    # Retry of the newest turn: no new row but the answer.
-    client.said.pop()
-    again = await proxy.play(Request(wire(client.request())), Answers(wire([assistant("Once more.")])))
-    assert again.placement.new == ()
-    assert again.session == session
-    await only_session(proxy)
-
-
-@pytest.mark.spec("S2")
-async def test_greeting_twins_stay_apart_once_they_differ(proxy: Proxy) -> None:
-    one, other = Client(), Client()
-    sessions = []
-    for client in (one, other):
-        opened = await ask(proxy, client, user("Hello."), answer=assistant("Hello! How can I help?"))
-        sessions.append(opened.session)
-    assert len(set(sessions)) == 2
-    homes: dict[str, set[str]] = {"one": set(), "other": set()}
-    for n in range(10):
-        for client, who in ((one, "one"), (other, "other")):
-            opened = await chat(proxy, client, n, f"{who} secret ")
-            homes[who].add(opened.session)
-    assert len(homes["one"]) == len(homes["other"]) == 1
-    assert homes["one"] != homes["other"]
-    for who, foreign in (("one", b"other secret"), ("other", b"one secret")):
-        (session,) = homes[who]
-        assert foreign not in b"".join(row.body for row in await proxy.transcript(session))
 
 
 @pytest.mark.spec("S2")
@@ -80,17 +17,6 @@ async def test_equal_instructions_tell_twins_apart(proxy: Proxy) -> None:
     ]
     for n, (client, home) in enumerate(zip(clients, homes, strict=True)):
         assert (await ask(proxy, client, user(f"And now, {n}?"), answer=assistant("Well."))).session == home
-
-
-@pytest.mark.spec("F37")
-async def test_namespaces_never_share_a_session(proxy: Proxy, neighbour: Proxy) -> None:
-    mine, theirs = Client(), Client()
-    for n in range(3):
-        a = await chat(proxy, mine, n)
-        b = await chat(neighbour, theirs, n)
-        assert a.session != b.session
-    assert not await neighbour.store.history.path(neighbour.namespace, a.session, a.conversation.head)
-    assert not set(a.conversation.chains) & set(b.conversation.chains)
 
 
 async def test_an_edit_in_the_middle_that_keeps_what_followed(proxy: Proxy) -> None:
@@ -161,31 +87,6 @@ async def test_a_name_is_looked_up_in_its_own_session_only(proxy: Proxy) -> None
     assert opened.placement.session is None
     assert opened.placement.found_by == "id"
     assert len(await proxy.sessions()) == 2
-
-
-async def test_two_requests_at_once_are_two_branches(proxy: Proxy) -> None:
-    client = Client()
-    await chat(proxy, client, 1)
-    requests = [wire([*client.request(), user(f"Both at once, {n}.")]) for n in range(2)]
-    opened = await asyncio.gather(*(proxy.open(Request(request)) for request in requests))
-    for n, one in enumerate(opened):
-        await proxy.close(one, Answers(wire([assistant(f"Answer to {n}.")])))
-    session = await only_session(proxy)
-    assert (await proxy.sessions())[0].messages == 6
-    assert len(await proxy.store.history.heads(proxy.namespace, session)) == 2
-
-
-async def test_a_refused_message_leaves_the_path_and_comes_back_when_sent_again(proxy: Proxy) -> None:
-    client = Client()
-    await chat(proxy, client, 1)
-    bad = wire([*client.request(), user("A bad image.")])
-    refused = await proxy.play(Request(bad), Answers(state="rejected"))
-    assert await proxy.default_list(refused.session) == [encoded(m) for m in client.said]
-    on = await chat(proxy, client, 2)
-    assert on.session == refused.session
-    again = await proxy.play(Request(bad), Answers(wire([assistant("Now it worked.")])))
-    assert again.session == refused.session
-    assert await proxy.canonicals(again) == [m.canonical for m in again.conversation.messages]
 
 
 async def test_tool_results_sent_in_another_order_are_a_branch(proxy: Proxy) -> None:
