@@ -41,7 +41,7 @@ from palimpsest.proxy.answering.delivery import Delivery
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
-from palimpsest.proxy.answering.relay import Answered, Outcomes, RelayMeans
+from palimpsest.proxy.answering.relay import Answered, RelayMeans
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker, LoopBreaker, SummaryGuard
 from palimpsest.proxy.compacting.compactor import Adoption, Compactor
@@ -404,9 +404,7 @@ class Parts:
             partial(self.blocks.remembers, self.contexts, self.background),
         )
         delivers_unstored = settings.database.on_store_failure == "passthrough"
-        relaying = RelayMeans(
-            recorder, Outcomes(reader), jobs, limits, delivers_unstored, answered, self.mixed
-        )
+        relaying = RelayMeans(recorder, reader, jobs, limits, delivers_unstored, answered, self.mixed)
         recovery = Recovery(
             viewing, self.windows, self.calibrations, self.journal, settings.compaction.overflow_retries
         )
