@@ -12,6 +12,8 @@ indexes are equally selective: with the namespace first it read whole namespaces
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,84 +27,80 @@ METADATA = sa.MetaData(
 )
 
 
-def text(name: str, *, key: bool = False, null: bool = False) -> sa.Column[str]:
-    """A text column."""
-    return sa.Column(name, sa.Text, primary_key=key, nullable=null)
+def text(*names: str, key: bool = False, null: bool = False) -> list[sa.Column[str]]:
+    """Text columns."""
+    return [sa.Column(name, sa.Text, primary_key=key, nullable=null) for name in names]
 
 
-def binary(name: str, *, key: bool = False, null: bool = False) -> sa.Column[bytes]:
-    """A column of bytes."""
-    return sa.Column(name, sa.LargeBinary, primary_key=key, nullable=null)
+def binary(*names: str, key: bool = False, null: bool = False) -> list[sa.Column[bytes]]:
+    """Columns of bytes."""
+    return [sa.Column(name, sa.LargeBinary, primary_key=key, nullable=null) for name in names]
 
 
-def whole(name: str, *, null: bool = False) -> sa.Column[int]:
-    """A column of 64-bit integers."""
-    return sa.Column(name, sa.BigInteger, nullable=null)
+def whole(*names: str, null: bool = False) -> list[sa.Column[int]]:
+    """Columns of 64-bit integers."""
+    return [sa.Column(name, sa.BigInteger, nullable=null) for name in names]
 
 
-def flag(name: str, *, null: bool = False) -> sa.Column[bool]:
-    """A boolean column."""
-    return sa.Column(name, sa.Boolean(create_constraint=False), nullable=null)
+def flag(*names: str, null: bool = False) -> list[sa.Column[bool]]:
+    """Boolean columns."""
+    return [sa.Column(name, sa.Boolean(create_constraint=False), nullable=null) for name in names]
 
 
-def moment(name: str, *, null: bool = False) -> sa.Column[float]:
-    """A time column, in UTC seconds."""
-    return sa.Column(name, sa.Double, nullable=null)
-
-
-def duration(name: str) -> sa.Column[float]:
-    """A column of seconds, null where it is unknown."""
-    return sa.Column(name, sa.Double, nullable=True)
+def real(*names: str, null: bool = False) -> list[sa.Column[float]]:
+    """Columns of floating-point numbers: times in UTC seconds, durations in seconds, ratios."""
+    return [sa.Column(name, sa.Double, nullable=null) for name in names]
 
 
 def session_key(*names: str) -> list[sa.Column[str]]:
     """Text key columns of a row that belongs to a session."""
-    return [text(name, key=True) for name in ("session", *names, "namespace")]
+    return text("session", *names, "namespace", key=True)
 
 
-def table(name: str, *columns: sa.schema.SchemaItem, **options: Any) -> sa.Table:
-    """A table of the schema."""
-    return sa.Table(name, METADATA, *columns, **options)
+def table(
+    name: str, *columns: Sequence[sa.Column[Any]], unique: Sequence[str] = (), **options: Any
+) -> sa.Table:
+    """A table of the schema; no two rows have the same values in the columns `unique`."""
+    keys = [sa.UniqueConstraint(*unique)] if unique else []
+    return sa.Table(name, METADATA, *chain.from_iterable(columns), *keys, **options)
 
 
-def some(name: str, where: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> sa.Index:
-    """A partial index over the rows for which `where` holds."""
-    return sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+def index(
+    on: sa.Table, *columns: str, name: str | None = None, where: sa.ColumnElement[bool] | None = None
+) -> None:
+    """An index of the table; with `where`, over the rows for which it holds."""
+    sa.Index(name, *(on.c[column] for column in columns), sqlite_where=where, postgresql_where=where)
 
 
 # `proven_at` is when the upstream first answered with a 2xx (rule 26).
-NAMESPACES = table("namespaces", text("id", key=True), moment("created_at"), moment("proven_at", null=True))
-some("ix_namespaces_unproven", NAMESPACES.c.proven_at.is_(None), NAMESPACES.c.created_at)
+NAMESPACES = table("namespaces", text("id", key=True), real("created_at"), real("proven_at", null=True))
+index(NAMESPACES, "created_at", name="ix_namespaces_unproven", where=NAMESPACES.c.proven_at.is_(None))
 
 # `digest` is an HMAC: the credential itself is never stored (P7).
-CREDENTIALS = table("credentials", binary("digest", key=True), text("namespace"), moment("created_at"))
-sa.Index(None, CREDENTIALS.c.namespace)
+CREDENTIALS = table("credentials", binary("digest", key=True), text("namespace"), real("created_at"))
+index(CREDENTIALS, "namespace")
 
 # `daily_tokens` limits what the key may use in a UTC day, `retention_*` what is kept of its namespace; null:
 # no limit of its own.
 KEYS = table(
     "keys",
-    *(text("id", key=True), binary("digest"), text("label"), text("namespace")),
-    *(moment("created_at"), moment("revoked_at", null=True)),
-    *(moment("expires_at", null=True), moment("last_used_at", null=True)),
-    *(whole(name, null=True) for name in ("daily_tokens", "retention_days", "retention_bytes")),
-    sa.UniqueConstraint("digest"),
+    text("id", key=True),
+    binary("digest"),
+    text("label", "namespace"),
+    real("created_at"),
+    real("revoked_at", "expires_at", "last_used_at", null=True),
+    whole("daily_tokens", "retention_days", "retention_bytes", null=True),
+    unique=["digest"],
 )
 
 # What was used in a UTC day, YYYY-MM-DD, by an account with a limit: a key's id, or a namespace. An erase
 # leaves it, so that nobody gets a new quota by erasing.
-USAGE = table(
-    "usage",
-    *(text("account", key=True), text("day", key=True), whole("tokens")),
-    sqlite_with_rowid=False,
-)
+USAGE = table("usage", text("account", "day", key=True), whole("tokens"), sqlite_with_rowid=False)
 
 # What requests in progress on a server have reserved of an account's day; "" is the only server of a file.
 # Rows of a server that is gone are deleted.
 RESERVED = table(
-    "reserved",
-    *(text("account", key=True), text("day", key=True), text("server", key=True), whole("tokens")),
-    sqlite_with_rowid=False,
+    "reserved", text("account", "day", "server", key=True), whole("tokens"), sqlite_with_rowid=False
 )
 
 # `arrivals` is the session's counter: every row with an arrival and every event takes a number from it.
@@ -110,11 +108,14 @@ RESERVED = table(
 # false.
 SESSIONS = table(
     "sessions",
-    *(text("namespace", key=True), text("id", key=True), text("external_id", null=True)),
-    *(whole("epoch"), whole("arrivals"), text("found_by"), text("model"), flag("full_history")),
-    *(moment("created_at"), moment("updated_at"), flag("appends", null=True)),
-    flag("is_side", null=True),
-    sa.UniqueConstraint("external_id", "namespace"),
+    text("namespace", "id", key=True),
+    text("external_id", null=True),
+    whole("epoch", "arrivals"),
+    text("found_by", "model"),
+    flag("full_history"),
+    real("created_at", "updated_at"),
+    flag("appends", "is_side", null=True),
+    unique=("external_id", "namespace"),
     sqlite_with_rowid=False,
 )
 
@@ -124,43 +125,58 @@ BODIES = table("bodies", binary("digest", key=True), text("namespace", key=True)
 # one. `preamble` names the instructions of the newest exchange that ended or began here.
 MESSAGES = table(
     "messages",
-    *(binary("chain", key=True), text("session", key=True), text("namespace", key=True)),
-    *(binary("parent"), binary("canonical"), text("role"), whole("tokens"), whole("depth")),
-    *(whole("answers"), whole("arrival"), flag("relayed"), text("state"), flag("is_head")),
-    *(binary("digest"), binary("preamble"), text("finish_reason", null=True), moment("created_at")),
+    binary("chain", key=True),
+    text("session", "namespace", key=True),
+    binary("parent", "canonical"),
+    text("role"),
+    whole("tokens", "depth", "answers", "arrival"),
+    flag("relayed"),
+    text("state"),
+    flag("is_head"),
+    binary("digest", "preamble"),
+    text("finish_reason", null=True),
+    real("created_at"),
     sqlite_with_rowid=False,
 )
 # Ends with `state`, so that "does a message follow?" is answered by the index alone.
-sa.Index(None, *(MESSAGES.c[c] for c in ("session", "parent", "namespace", "state")))
+index(MESSAGES, "session", "parent", "namespace", "state")
 # Finds the newest messages of a session, and the message of an entry of the word index.
-sa.Index(None, MESSAGES.c.session, MESSAGES.c.namespace, MESSAGES.c.arrival)
-some("ix_messages_relayed", MESSAGES.c.relayed.is_(sa.true()), MESSAGES.c.canonical, MESSAGES.c.namespace)
-some("ix_messages_heads", MESSAGES.c.is_head.is_(sa.true()), MESSAGES.c.session, MESSAGES.c.namespace)
+index(MESSAGES, "session", "namespace", "arrival")
+index(MESSAGES, "canonical", "namespace", name="ix_messages_relayed", where=MESSAGES.c.relayed.is_(sa.true()))
+index(MESSAGES, "session", "namespace", name="ix_messages_heads", where=MESSAGES.c.is_head.is_(sa.true()))
 
 VARIANTS = table(
     "variants",
-    *(binary("chain", key=True), text("session", key=True), binary("digest", key=True)),
-    *(text("namespace", key=True), moment("created_at")),
+    binary("chain", key=True),
+    text("session", key=True),
+    binary("digest", key=True),
+    text("namespace", key=True),
+    real("created_at"),
     sqlite_with_rowid=False,
 )
 
 # `members` packs chain digests of 32 bytes. `anchor` is the last of them, or an answer that they summarize.
 REBASES = table(
     "rebases",
-    *(binary("chain", key=True), text("session", key=True), text("namespace", key=True)),
-    *(binary("base"), binary("anchor"), binary("members"), whole("depth"), whole("answers")),
-    *(whole("arrival"), flag("is_head"), binary("preamble"), moment("created_at")),
+    binary("chain", key=True),
+    text("session", "namespace", key=True),
+    binary("base", "anchor", "members"),
+    whole("depth", "answers", "arrival"),
+    flag("is_head"),
+    binary("preamble"),
+    real("created_at"),
     sqlite_with_rowid=False,
 )
-sa.Index(None, REBASES.c.session, REBASES.c.base, REBASES.c.namespace)
-sa.Index(None, REBASES.c.session, REBASES.c.anchor, REBASES.c.namespace)
-some("ix_rebases_heads", REBASES.c.is_head.is_(sa.true()), REBASES.c.session, REBASES.c.namespace)
+index(REBASES, "session", "base", "namespace")
+index(REBASES, "session", "anchor", "namespace")
+index(REBASES, "session", "namespace", name="ix_rebases_heads", where=REBASES.c.is_head.is_(sa.true()))
 
 # Sets of bodies that many requests of a session share: instructions, and what a body carries beside its
 # messages. `bodies` packs body digests of 32 bytes, in order.
 PREAMBLES = table(
     "preambles",
-    *(binary("digest", key=True), text("session", key=True), text("namespace", key=True)),
+    binary("digest", key=True),
+    text("session", "namespace", key=True),
     binary("bodies"),
     sqlite_with_rowid=False,
 )
@@ -173,66 +189,87 @@ PREAMBLES = table(
 # is the sha256 of the body as it was sent first. `code` and `cause` say why there is no answer.
 EXCHANGES = table(
     "exchanges",
-    *(text("id", key=True), text("namespace", key=True)),
-    *(text("session"), whole("arrival")),
-    *(binary("head"), binary("base"), binary("rebase"), binary("preamble")),
-    *(text("state"), text("model"), text("found_by"), text("mode")),
-    *(text("idempotency_key", null=True), text("finish_reason", null=True)),
-    *(whole("status", null=True), text("view", null=True)),
-    *(whole("tokens_full", null=True), whole("tokens_forwarded", null=True)),
+    text("id", "namespace", key=True),
+    text("session"),
+    whole("arrival"),
+    binary("head", "base", "rebase", "preamble"),
+    text("state", "model", "found_by", "mode"),
+    text("idempotency_key", "finish_reason", null=True),
+    whole("status", null=True),
+    text("view", null=True),
+    whole("tokens_full", "tokens_forwarded", null=True),
     text("compaction", null=True),
-    *(whole(name, null=True) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")),
-    *(moment("started_at"), moment("finished_at", null=True)),
+    whole("prompt_tokens", "completion_tokens", "cached_tokens", null=True),
+    real("started_at"),
+    real("finished_at", null=True),
     binary("partial", null=True),
-    *(text("response_id", null=True), binary("answer", null=True)),
-    *(text("server", null=True), text("mark", null=True)),
-    *(whole("said", null=True), binary("carried", null=True), binary("sent", null=True)),
-    binary("body_digest", null=True),
-    *(text("client", null=True), moment("first_at", null=True), whole("written_tokens", null=True)),
-    *(text("code", null=True), text("cause", null=True)),
-    *(duration("prepared_seconds"), duration("waited_seconds")),
+    text("response_id", null=True),
+    binary("answer", null=True),
+    text("server", "mark", null=True),
+    whole("said", null=True),
+    binary("carried", "sent", "body_digest", null=True),
+    text("client", null=True),
+    real("first_at", null=True),
+    whole("written_tokens", null=True),
+    text("code", "cause", null=True),
+    real("prepared_seconds", "waited_seconds", null=True),
     sqlite_with_rowid=False,
 )
-sa.Index("ix_exchanges_head", *(EXCHANGES.c[c] for c in ("session", "head", "namespace", "arrival")))
+index(EXCHANGES, "session", "head", "namespace", "arrival", name="ix_exchanges_head")
 # Finds exchanges that a crash left open, at the next start or from another server.
-some("ix_exchanges_open", EXCHANGES.c.state == "open", EXCHANGES.c.id)
-some("ix_exchanges_partial", EXCHANGES.c.partial.is_not(None), EXCHANGES.c.id)
-some(
-    "ix_exchanges_idempotency_key",
-    EXCHANGES.c.idempotency_key.is_not(None),
-    *(EXCHANGES.c[c] for c in ("idempotency_key", "namespace", "id")),
+index(EXCHANGES, "id", name="ix_exchanges_open", where=EXCHANGES.c.state == "open")
+index(EXCHANGES, "id", name="ix_exchanges_partial", where=EXCHANGES.c.partial.is_not(None))
+index(
+    EXCHANGES,
+    "idempotency_key",
+    "namespace",
+    "id",
+    name="ix_exchanges_idempotency_key",
+    where=EXCHANGES.c.idempotency_key.is_not(None),
 )
 
-some(
-    "ix_exchanges_response_id",
-    EXCHANGES.c.response_id.is_not(None),
-    *(EXCHANGES.c[c] for c in ("response_id", "namespace", "id")),
+index(
+    EXCHANGES,
+    "response_id",
+    "namespace",
+    "id",
+    name="ix_exchanges_response_id",
+    where=EXCHANGES.c.response_id.is_not(None),
 )
 
 # `kept` packs chain digests; `masks` packs (32 bytes chain, 8 bytes limit in characters, big endian).
 # `state` and `details` are JSON that only their writers read.
 COMPACTIONS = table(
     "compactions",
-    *(text("session", key=True), text("id", key=True), text("namespace", key=True)),
-    *(whole("arrival"), text("kind"), binary("watermark"), binary("kept"), binary("masks")),
-    binary("summary"),
-    *(text("policy"), text("trigger"), text("author"), text("model", null=True)),
-    *(whole("tokens_before"), whole("tokens_after"), whole("messages_folded")),
-    *(text("parents"), text("reason"), binary("state"), binary("details")),
-    *(moment("created_at"), moment("undone_at", null=True), binary("memory", null=True)),
+    session_key("id"),
+    whole("arrival"),
+    text("kind"),
+    binary("watermark", "kept", "masks", "summary"),
+    text("policy", "trigger", "author"),
+    text("model", null=True),
+    whole("tokens_before", "tokens_after", "messages_folded"),
+    text("parents", "reason"),
+    binary("state", "details"),
+    real("created_at"),
+    real("undone_at", null=True),
+    binary("memory", null=True),
 )
-sa.Index(None, COMPACTIONS.c.session, COMPACTIONS.c.namespace, COMPACTIONS.c.arrival)
-sa.Index(None, COMPACTIONS.c.id, COMPACTIONS.c.namespace)
-sa.Index(None, COMPACTIONS.c.namespace, COMPACTIONS.c.created_at, COMPACTIONS.c.author)
+index(COMPACTIONS, "session", "namespace", "arrival")
+index(COMPACTIONS, "id", "namespace")
+index(COMPACTIONS, "namespace", "created_at", "author")
 
 # A compaction written ahead and not in force yet, at most one per session; `model` is the conversation's.
-PREPARED = table("prepared", *session_key(), *(text("id"), text("model"), binary("payload")))
+PREPARED = table("prepared", session_key(), text("id", "model"), binary("payload"))
 
 # `lifted_at`: when the pin in the message's own text was taken back.
 PINS = table(
     "pins",
-    *(text("session", key=True), binary("chain", key=True), text("namespace", key=True)),
-    *(whole("arrival"), moment("created_at"), moment("lifted_at", null=True)),
+    text("session", key=True),
+    binary("chain", key=True),
+    text("namespace", key=True),
+    whole("arrival"),
+    real("created_at"),
+    real("lifted_at", null=True),
     sqlite_with_rowid=False,
 )
 
@@ -240,69 +277,79 @@ PINS = table(
 # tool calls, if it had some, and `results` the JSON array of their results.
 HIDDEN_ROUNDS = table(
     "hidden_rounds",
-    *(text("session", key=True), binary("chain", key=True), text("namespace", key=True)),
-    *(binary("messages"), whole("tokens"), binary("written", null=True)),
-    *(binary("results", null=True), whole("written_tokens"), moment("created_at")),
+    text("session", key=True),
+    binary("chain", key=True),
+    text("namespace", key=True),
+    binary("messages"),
+    whole("tokens"),
+    binary("written", "results", null=True),
+    whole("written_tokens"),
+    real("created_at"),
 )
 
 # Items of answers by the upstream's ids: the chain that the answer follows, and the answer's body.
 ITEMS = table(
     "items",
-    *(text("id", key=True), binary("parent", key=True), text("session", key=True)),
-    *(binary("digest", key=True), text("namespace", key=True)),
+    text("id", key=True),
+    binary("parent", key=True),
+    text("session", key=True),
+    binary("digest", key=True),
+    text("namespace", key=True),
     sqlite_with_rowid=False,
 )
-sa.Index(None, ITEMS.c.session, ITEMS.c.namespace)
+index(ITEMS, "session", "namespace")
 
-EVENTS = table(
-    "events", *session_key("id"), *(whole("seq"), text("type"), binary("payload"), moment("created_at"))
-)
-sa.Index(None, EVENTS.c.session, EVENTS.c.namespace, EVENTS.c.seq)
+EVENTS = table("events", session_key("id"), whole("seq"), text("type"), binary("payload"), real("created_at"))
+index(EVENTS, "session", "namespace", "seq")
 
 CHECKPOINTS = table(
-    "checkpoints",
-    *session_key("id"),
-    *(whole("arrival"), text("kind"), binary("point"), moment("created_at")),
+    "checkpoints", session_key("id"), whole("arrival"), text("kind"), binary("point"), real("created_at")
 )
-sa.Index(None, CHECKPOINTS.c.session, CHECKPOINTS.c.namespace, CHECKPOINTS.c.arrival)
+index(CHECKPOINTS, "session", "namespace", "arrival")
 
 # `searched` is the text case-folded and without characters that a text column refuses.
 MEMORIES = table(
     "memories",
-    *session_key("id"),
-    *(whole("arrival"), text("kind"), binary("text"), text("searched")),
-    *(text("compaction", null=True), moment("created_at")),
+    session_key("id"),
+    whole("arrival"),
+    text("kind"),
+    binary("text"),
+    text("searched"),
+    text("compaction", null=True),
+    real("created_at"),
 )
-sa.Index(None, MEMORIES.c.session, MEMORIES.c.namespace, MEMORIES.c.arrival)
+index(MEMORIES, "session", "namespace", "arrival")
 # Memory search reads the whole namespace, newest first.
-sa.Index(None, MEMORIES.c.namespace, MEMORIES.c.id)
+index(MEMORIES, "namespace", "id")
 
 # How far a session is indexed, and the totals of its entries. `number` identifies its entries in the index; a
 # forgotten session's row loses its name and stays until the entries are removed.
 RECALL_MARKS = table(
     "recall_marks",
-    sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
-    *(text("session"), text("namespace")),
-    *(whole("arrival"), whole("entries"), whole("words")),
-    sa.UniqueConstraint("session", "namespace"),
+    [sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True)],
+    text("session", "namespace"),
+    whole("arrival", "entries", "words"),
+    unique=("session", "namespace"),
 )
-sa.Index(None, RECALL_MARKS.c.namespace)
+index(RECALL_MARKS, "namespace")
 
 # On SQLite a virtual table: see `app/palimpsest/storage/search_index.py`.
 RECALL_WORDS = table(
     "recall_words",
-    sa.Column("rowid", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("words", sa.ARRAY(sa.Text), nullable=False),
+    [
+        sa.Column("rowid", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("words", sa.ARRAY(sa.Text), nullable=False),
+    ],
 )
 sa.Index(None, RECALL_WORDS.c.words, postgresql_using="gin", postgresql_with={"fastupdate": "off"})
 
-SESSION_SETTINGS = table("session_settings", *session_key(), binary("payload"), sqlite_with_rowid=False)
+SESSION_SETTINGS = table("session_settings", session_key(), binary("payload"), sqlite_with_rowid=False)
 
 # `day` is a UTC date, YYYY-MM-DD.
 SPENDING = table(
     "spending",
-    *(text("namespace", key=True), text("day", key=True)),
-    *(whole("calls"), whole("prompt_tokens"), whole("completion_tokens")),
+    text("namespace", "day", key=True),
+    whole("calls", "prompt_tokens", "completion_tokens"),
     whole("cached_tokens", null=True),
     sqlite_with_rowid=False,
 )
@@ -310,13 +357,15 @@ SPENDING = table(
 # Marks of erased sessions that must not be stored again: HMACs that need the pepper, and no text.
 TOMBSTONES = table(
     "tombstones",
-    *(binary("mark", key=True), text("namespace", key=True), moment("created_at")),
+    binary("mark", key=True),
+    text("namespace", key=True),
+    real("created_at"),
     sqlite_with_rowid=False,
 )
-sa.Index(None, TOMBSTONES.c.namespace)
+index(TOMBSTONES, "namespace")
 
 # Leases of the servers that share a database. A key names a piece of work and contains no conversation text.
-LEASES = table("leases", text("key", key=True), text("holder"), moment("expires_at"), sqlite_with_rowid=False)
+LEASES = table("leases", text("key", key=True), text("holder"), real("expires_at"), sqlite_with_rowid=False)
 
 # The servers of a shared database. A row is removed when its server stops, or when its `beats` stop growing.
 SERVERS = table("servers", text("id", key=True), whole("beats"))
@@ -325,15 +374,20 @@ SERVERS = table("servers", text("id", key=True), whole("beats"))
 # learned from; what an upstream states itself is under the namespace "".
 LEARNED_WINDOWS = table(
     "learned_windows",
-    *(text("namespace", key=True), text("upstream", key=True), text("model", key=True)),
-    *(whole("tokens"), text("source"), moment("learned_at")),
+    text("namespace", "upstream", "model", key=True),
+    whole("tokens"),
+    text("source"),
+    real("learned_at"),
 )
 
 CALIBRATIONS = table(
     "calibrations",
-    *(text("namespace", key=True), text("model", key=True)),
-    *(sa.Column("ratio", sa.Double, nullable=False), whole("samples")),
-    *(sa.Column("fixed_ratio", sa.Double, nullable=False), whole("fixed_samples"), moment("saved_at")),
+    text("namespace", "model", key=True),
+    real("ratio"),
+    whole("samples"),
+    real("fixed_ratio"),
+    whole("fixed_samples"),
+    real("saved_at"),
 )
 
 # One row: the fingerprint of the pepper that the digests of `credentials` were made with.
