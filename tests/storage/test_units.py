@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from palimpsest.errors import Conflict, StoreError
-from palimpsest.storage.database import SqlDatabase, Statement, Step, p, rows_of, step
+from palimpsest.storage.database import SqlDatabase, Step, p, rows_of, step
 from palimpsest.storage.postgres_database import open_postgres
 from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import driver
@@ -20,13 +20,13 @@ from tests.kit.postgres import empty_database, executed, server_address
 from tests.storage.talk import Talk
 
 _THINGS = sa.table("things", sa.column("name", sa.Text), sa.column("size", sa.BigInteger))
-PUT = Statement(sa.insert(_THINGS).values(name=p("name", sa.Text), size=p("size", sa.BigInteger)))
-GROW = Statement(
+PUT = sa.insert(_THINGS).values(name=p("name", sa.Text), size=p("size", sa.BigInteger))
+GROW = (
     sa.update(_THINGS)
     .where(_THINGS.c.name == p("name", sa.Text))
     .values(size=_THINGS.c.size + p("size", sa.BigInteger))
 )
-ALL = Statement(sa.select(_THINGS.c.name, _THINGS.c.size).order_by(_THINGS.c.name))
+ALL = sa.select(_THINGS.c.name, _THINGS.c.size).order_by(_THINGS.c.name)
 MADE = "CREATE TABLE things (name text PRIMARY KEY, size bigint NOT NULL)"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from palimpsest.errors import Conflict, StoreError, StoreUnavailable
 from palimpsest.storage.address import sqlite_path
-from palimpsest.storage.database import Statement, Step
+from palimpsest.storage.database import Step
 from palimpsest.storage.sql import new_row
 from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import driver, sqlite_version
@@ -185,7 +185,7 @@ async def test_after_a_disk_error_nothing_is_called_durable(sqlite_url: str) -> 
 
 
 def _beats(times: int) -> list[Step]:
-    statement = Statement(new_row(HEARTBEAT).on_conflict_do_nothing())
+    statement = new_row(HEARTBEAT).on_conflict_do_nothing()
     return [Step(statement, [{"id": str(uuid.uuid4()), "beats": times}])]
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from palimpsest.storage.database import Reading, SqlDatabase, Statement, Step, p, rows_of, step
+from palimpsest.storage.database import Reading, Repository, SqlDatabase, Step, p, rows_of, step
 from palimpsest.storage.sql import (
     columns_of,
     fields_of,
@@ -138,7 +138,7 @@ class ProvenNamespaces:
         self._namespaces.add(namespace)
 
 
-class Accounts:
+class Accounts(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
     def __init__(
@@ -148,7 +148,7 @@ class Accounts:
         proven: ProvenNamespaces,
         server: str | None = None,
     ) -> None:
-        self._db = database
+        super().__init__(database)
         self._new_id = new_id
         self._proven = proven
         self._server = server or ""
@@ -158,11 +158,11 @@ class Accounts:
 
         Two concurrent first requests get the same namespace.
         """
-        found = await self._db.read_bounded(rows_of(_NAMESPACE_OF, digest=credential))
+        found = await self._few(_NAMESPACE_OF, digest=credential)
         if not found:
             row = {"digest": credential, "namespace": self._new_id(), "created_at": now}
             await self._db.write([step(_ADD_CREDENTIAL, **row), step(_ADD_NAMESPACE, digest=credential)])
-            found = await self._db.read_bounded(rows_of(_NAMESPACE_OF, digest=credential))
+            found = await self._few(_NAMESPACE_OF, digest=credential)
         return str(found[0][0])
 
     async def bind_pepper(self, fingerprint: bytes) -> bool:
@@ -170,8 +170,8 @@ class Accounts:
 
         Two concurrent first starts agree on one pepper.
         """
-        await self._db.write([step(_ADD_PEPPER, id="pepper", fingerprint=fingerprint)])
-        return bool((await self._db.read_bounded(rows_of(_PEPPER, id="pepper")))[0][0] == fingerprint)
+        await self._wrote(_ADD_PEPPER, id="pepper", fingerprint=fingerprint)
+        return bool((await self._few(_PEPPER, id="pepper"))[0][0] == fingerprint)
 
     async def status(self, namespace: str) -> NamespaceStatus:
         """Whether an exchange that closed as done or incomplete with a 2xx has proven the namespace."""
@@ -184,7 +184,7 @@ class Accounts:
 
     async def keys(self) -> list[KeyRow]:
         """All proxy-issued keys, newest first, revoked ones included."""
-        return [KeyRow(*row) for row in await self._db.read_snapshot(rows_of(_ALL_KEYS))]
+        return [KeyRow(*row) for row in await self._rows(_ALL_KEYS)]
 
     async def add_key(self, key: KeyRow, digest: bytes) -> None:
         """`digest` is the sha256 of the key, which is never stored. The namespace exists afterwards."""
@@ -195,24 +195,24 @@ class Accounts:
 
     async def revoke_key(self, key_id: str, now: float) -> bool:
         """False when the key does not exist or is revoked already."""
-        return (await self._db.write([step(_REVOKE_KEY, id=key_id, revoked_at=now)]))[0] > 0
+        return await self._wrote(_REVOKE_KEY, id=key_id, revoked_at=now) > 0
 
     async def key_of(self, digest: bytes) -> KeyRow | None:
         """The row of a proxy key, which may have expired; None when the key is unknown or revoked."""
-        rows = await self._db.read_bounded(rows_of(_KEY_OF, digest=digest))
+        rows = await self._few(_KEY_OF, digest=digest)
         return KeyRow(*rows[0]) if rows else None
 
     async def change_key(self, key: KeyRow) -> bool:
         """Store the key's label, expiry and limits; False when it does not exist or is revoked."""
-        return (await self._db.write([step(_CHANGE_KEY, **fields_of(key))]))[0] > 0
+        return await self._wrote(_CHANGE_KEY, **fields_of(key)) > 0
 
     async def key_used(self, key_id: str, now: float) -> None:
         """Store when the key was used last."""
-        await self._db.write([step(_KEY_USED, id=key_id, last_used_at=now)])
+        await self._wrote(_KEY_USED, id=key_id, last_used_at=now)
 
     async def used(self, account: str, day: str) -> Use:
         """The account's use on the day, a UTC date as YYYY-MM-DD; reads a row for each server inline."""
-        return Use(*(await self._db.read_bounded(rows_of(_USED, account=account, day=day)))[0])
+        return Use(*(await self._few(_USED, account=account, day=day))[0])
 
     async def reserve(self, account: str, day: str, tokens: int, limit: int) -> bool:
         """Reserve tokens of the day while less than `limit` is used and reserved; False from then on.
@@ -228,7 +228,7 @@ class Accounts:
 
     async def used_on(self, day: str) -> Mapping[str, int]:
         """Tokens that every account has used on the day."""
-        return dict(map(tuple, await self._db.read_snapshot(rows_of(_USED_ON, day=day))))
+        return dict(map(tuple, await self._rows(_USED_ON, day=day)))
 
     async def charge(self, charge: Charge) -> None:
         """Add to what was used. Not idempotent."""
@@ -244,7 +244,7 @@ class Accounts:
 
     async def learned_windows(self, since: float) -> list[LearnedWindow]:
         """Windows learned at or after `since`, newest first; at most 5,000."""
-        return [LearnedWindow(*row) for row in await self._db.read_bounded(rows_of(_WINDOWS, since=since))]
+        return [LearnedWindow(*row) for row in await self._few(_WINDOWS, since=since)]
 
     async def learn_window(self, window: LearnedWindow, since: float) -> None:
         """Replaces the namespace's window of the model there; deletes windows learned before `since`."""
@@ -253,15 +253,15 @@ class Accounts:
     async def forget_windows(self, model: str, namespace: str | None) -> int:
         """Deletes the model's windows in the namespace, or (None) in all; returns how many."""
         statement = _FORGET_WINDOWS if namespace is None else _FORGET_OWN_WINDOWS
-        return (await self._db.write([step(statement, model=plain(model), namespace=namespace)]))[0]
+        return await self._wrote(statement, model=plain(model), namespace=namespace)
 
     async def calibrations(self) -> list[Calibration]:
         """Stored calibrations, newest first; at most 10,000."""
-        return [Calibration(*row) for row in await self._db.read_bounded(rows_of(_CALIBRATIONS))]
+        return [Calibration(*row) for row in await self._few(_CALIBRATIONS)]
 
     async def save_calibration(self, calibration: Calibration, now: float) -> None:
         """Replaces the namespace's calibration of the model."""
-        await self._db.write([step(_SAVE_CALIBRATION, **fields_of(calibration), saved_at=now)])
+        await self._wrote(_SAVE_CALIBRATION, **fields_of(calibration), saved_at=now)
 
 
 def proof_step(namespace: str, now: float) -> Step:
@@ -276,10 +276,10 @@ def _status(namespace: str) -> Reading[NamespaceStatus]:
     return NamespaceStatus(proven=False, messages=counted[0][0])
 
 
-_NAMESPACE_OF = Statement(sa.select(CREDENTIALS.c.namespace).where(CREDENTIALS.c.digest == p("digest")))
-_ADD_CREDENTIAL = Statement(new_row(CREDENTIALS).on_conflict_do_nothing())
+_NAMESPACE_OF = sa.select(CREDENTIALS.c.namespace).where(CREDENTIALS.c.digest == p("digest"))
+_ADD_CREDENTIAL = new_row(CREDENTIALS).on_conflict_do_nothing()
 # The credential's namespace may differ from the proposed one: a concurrent request was first.
-_ADD_NAMESPACE = Statement(
+_ADD_NAMESPACE = (
     insert(NAMESPACES)
     .from_select(
         ["id", "created_at"],
@@ -289,34 +289,34 @@ _ADD_NAMESPACE = Statement(
     )
     .on_conflict_do_nothing()
 )
-_ADD_NAMED = Statement(new_row(NAMESPACES).on_conflict_do_nothing())
-_ADD_PEPPER = Statement(new_row(PEPPER).on_conflict_do_nothing())
-_PEPPER = Statement(sa.select(PEPPER.c.fingerprint).where(PEPPER.c.id == p("id")))
+_ADD_NAMED = new_row(NAMESPACES).on_conflict_do_nothing()
+_ADD_PEPPER = new_row(PEPPER).on_conflict_do_nothing()
+_PEPPER = sa.select(PEPPER.c.fingerprint).where(PEPPER.c.id == p("id"))
 
-_PROVE = Statement(replacing(new_row(NAMESPACES), "proven_at", where=NAMESPACES.c.proven_at.is_(None)))
-_PROVEN = Statement(
-    sa.select(NAMESPACES.c.id).where(NAMESPACES.c.id == p("namespace"), NAMESPACES.c.proven_at.is_not(None))
+_PROVE = replacing(new_row(NAMESPACES), "proven_at", where=NAMESPACES.c.proven_at.is_(None))
+_PROVEN = sa.select(NAMESPACES.c.id).where(
+    NAMESPACES.c.id == p("namespace"), NAMESPACES.c.proven_at.is_not(None)
 )
 _OWN_SESSIONS = sa.select(SESSIONS.c.id).where(of_namespace(SESSIONS))
-_STORED = Statement(
+_STORED = (
     sa.select(sa.func.count())
     .select_from(MESSAGES)
     .where(of_namespace(MESSAGES), MESSAGES.c.session.in_(_OWN_SESSIONS))
 )
 
 _KEY = columns_of(KEYS, *KeyRow.__slots__)
-_ALL_KEYS = Statement(sa.select(*_KEY).order_by(KEYS.c.id.desc()))
-_ADD_KEY = Statement(new_row(KEYS).on_conflict_do_nothing())
+_ALL_KEYS = sa.select(*_KEY).order_by(KEYS.c.id.desc())
+_ADD_KEY = new_row(KEYS).on_conflict_do_nothing()
 _OF_VALID_KEY = sa.update(KEYS).where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
-_REVOKE_KEY = Statement(_OF_VALID_KEY.values(revoked_at=p(KEYS.c.revoked_at)))
-_KEY_OF = Statement(sa.select(*_KEY).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None)))
+_REVOKE_KEY = _OF_VALID_KEY.values(revoked_at=p(KEYS.c.revoked_at))
+_KEY_OF = sa.select(*_KEY).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None))
 _CHANGED = tuple(
     name
     for name in KeyRow.__slots__
     if name not in ("id", "namespace", "created_at", "revoked_at", "last_used_at")
 )
-_CHANGE_KEY = Statement(_OF_VALID_KEY.values({name: p(KEYS.c[name]) for name in _CHANGED}))
-_KEY_USED = Statement(sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at)))
+_CHANGE_KEY = _OF_VALID_KEY.values({name: p(KEYS.c[name]) for name in _CHANGED})
+_KEY_USED = sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at))
 
 
 def _sum_of(table: sa.Table) -> sa.ScalarSelect[int]:
@@ -325,44 +325,41 @@ def _sum_of(table: sa.Table) -> sa.ScalarSelect[int]:
     return sa.select(total_of(table.c.tokens)).where(*of_day).scalar_subquery()
 
 
-_USED = Statement(sa.select(_sum_of(USAGE), _sum_of(RESERVED)))
+_USED = sa.select(_sum_of(USAGE), _sum_of(RESERVED))
 _NEW_RESERVED = insert(RESERVED).from_select(
     RESERVED.c.keys(),
     sa.select(*(p(column) for column in RESERVED.c)).where(
         _sum_of(USAGE) + _sum_of(RESERVED) < p("limit", sa.BigInteger)
     ),
 )
-_RESERVE = Statement(replacing(_NEW_RESERVED, tokens=RESERVED.c.tokens + _NEW_RESERVED.excluded.tokens))
+_RESERVE = replacing(_NEW_RESERVED, tokens=RESERVED.c.tokens + _NEW_RESERVED.excluded.tokens)
 _LEFT = RESERVED.c.tokens - p("released", sa.BigInteger)
 _NONE: sa.ColumnElement[int] = sa.literal_column("0")
 # Never below zero: a server that was given up, and runs on, releases what is gone already.
-_RELEASE = Statement(
+_RELEASE = (
     sa.update(RESERVED)
     .where(RESERVED.c.account == p("account"), RESERVED.c.day == p("day"), RESERVED.c.server == p("server"))
     .values(tokens=sa.case((_LEFT > _NONE, _LEFT), else_=_NONE))
 )
-_USED_ON = Statement(sa.select(USAGE.c.account, USAGE.c.tokens).where(USAGE.c.day == p("day")))
+_USED_ON = sa.select(USAGE.c.account, USAGE.c.tokens).where(USAGE.c.day == p("day"))
 _NEW_USE = new_row(USAGE)
-_CHARGE = Statement(replacing(_NEW_USE, tokens=USAGE.c.tokens + _NEW_USE.excluded.tokens))
+_CHARGE = replacing(_NEW_USE, tokens=USAGE.c.tokens + _NEW_USE.excluded.tokens)
 
-_WINDOWS = Statement(
+_WINDOWS = (
     sa.select(*LEARNED_WINDOWS.c)
     .where(LEARNED_WINDOWS.c.learned_at >= p("since", sa.Double))
     .order_by(LEARNED_WINDOWS.c.learned_at.desc())
     .limit(most(_MOST_WINDOWS))
 )
-_OLD_WINDOWS = Statement(
-    sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.learned_at < p("since", sa.Double))
-)
-_LEARN_WINDOW = Statement(replacing(new_row(LEARNED_WINDOWS), "tokens", "source", "learned_at"))
-_OF_MODEL = sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.model == p("model"))
-_FORGET_WINDOWS = Statement(_OF_MODEL)
-_FORGET_OWN_WINDOWS = Statement(_OF_MODEL.where(of_namespace(LEARNED_WINDOWS)))
-_CALIBRATIONS = Statement(
+_OLD_WINDOWS = sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.learned_at < p("since", sa.Double))
+_LEARN_WINDOW = replacing(new_row(LEARNED_WINDOWS), "tokens", "source", "learned_at")
+_FORGET_WINDOWS = sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.model == p("model"))
+_FORGET_OWN_WINDOWS = _FORGET_WINDOWS.where(of_namespace(LEARNED_WINDOWS))
+_CALIBRATIONS = (
     sa.select(*(column for column in CALIBRATIONS.c if column.name != "saved_at"))
     .order_by(CALIBRATIONS.c.saved_at.desc())
     .limit(most(_MOST_CALIBRATIONS))
 )
-_SAVE_CALIBRATION = Statement(
-    replacing(new_row(CALIBRATIONS), "ratio", "samples", "fixed_ratio", "fixed_samples", "saved_at")
+_SAVE_CALIBRATION = replacing(
+    new_row(CALIBRATIONS), "ratio", "samples", "fixed_ratio", "fixed_samples", "saved_at"
 )

@@ -17,7 +17,15 @@ import msgspec
 import sqlalchemy as sa
 
 from palimpsest.core.view.compaction import Compaction, Mask
-from palimpsest.storage.database import Params, Row, SqlDatabase, Statement, Step, p, rows_of, step
+from palimpsest.storage.database import (
+    Params,
+    Repository,
+    Row,
+    SqlDatabase,
+    Step,
+    p,
+    step,
+)
 from palimpsest.storage.journal import (
     ADD_EVENT_IN_EPOCH,
     ADD_MEMORY_IN_EPOCH,
@@ -86,16 +94,16 @@ class Prepared:
 DatedCompaction: TypeAlias = tuple[Compaction, float]
 
 
-class Compactions:
+class Compactions(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
     def __init__(self, database: SqlDatabase, known: KnownSessions) -> None:
-        self._db = database
+        super().__init__(database)
         self._known = known
 
     async def of_session(self, namespace: str, session: str) -> list[StoredCompaction]:
         """The session's compactions, oldest first, including undone ones."""
-        rows = await self._db.read_bounded(rows_of(_OF_SESSION, namespace=namespace, session=session))
+        rows = await self._few(_OF_SESSION, namespace=namespace, session=session)
         return [_stored(row) for row in rows]
 
     async def with_settings(
@@ -104,7 +112,7 @@ class Compactions:
         """The session's settings as stored, or None, and what `of_session` returns, by one statement."""
         if self._known.is_plain(namespace, session):
             return None, []
-        rows = await self._db.read_bounded(rows_of(_WITH_SETTINGS, namespace=namespace, session=session))
+        rows = await self._few(_WITH_SETTINGS, namespace=namespace, session=session)
         payload = rows[0][0]
         # A session without compactions has one row.
         made = [_stored(row[1:]) for row in rows if row[1] is not None]
@@ -114,12 +122,12 @@ class Compactions:
 
     async def authors(self, namespace: str, since: float) -> dict[str, int]:
         """How many compactions of all sessions were made since that time (UTC seconds), by their author."""
-        rows = await self._db.read_snapshot(rows_of(_AUTHORS, namespace=namespace, since=since))
+        rows = await self._rows(_AUTHORS, namespace=namespace, since=since)
         return {row[0]: row[1] for row in rows}
 
     async def get(self, namespace: str, compaction_id: str) -> tuple[str, StoredCompaction] | None:
         """The compaction with this id and its session; when imported sessions share it, the newest one's."""
-        rows = await self._db.read_bounded(rows_of(_BY_ID, namespace=namespace, id=plain(compaction_id)))
+        rows = await self._few(_BY_ID, namespace=namespace, id=plain(compaction_id))
         return (rows[0][0], _stored(rows[0][1:])) if rows else None
 
     async def add(
@@ -147,7 +155,7 @@ class Compactions:
     async def undo(self, namespace: str, session: str, compaction_id: str, now: float) -> bool:
         """Mark the compaction as undone at `now`. False when it does not exist or was undone before."""
         key = {"namespace": namespace, "session": session, "id": plain(compaction_id)}
-        return (await self._db.write([step(_UNDO, **key, undone_at=now)]))[0] > 0
+        return await self._wrote(_UNDO, **key, undone_at=now) > 0
 
     async def prepare(self, namespace: str, session: str, prepared: Prepared) -> None:
         """Store the session's prepared compaction in place of an earlier one; any server may use it."""
@@ -158,7 +166,7 @@ class Compactions:
 
     async def prepared(self, namespace: str, session: str) -> Prepared | None:
         """The session's prepared compaction; `add` of its id removes it."""
-        rows = await self._db.read_bounded(rows_of(_PREPARED, namespace=namespace, session=session))
+        rows = await self._few(_PREPARED, namespace=namespace, session=session)
         return Prepared(_compaction(msgspec.msgpack.decode(rows[0][1])), rows[0][0]) if rows else None
 
 
@@ -216,37 +224,35 @@ def _stored(row: Row) -> StoredCompaction:
 
 
 _STORED = columns_of(COMPACTIONS, "arrival", "undone_at", "created_at", *_VALUES)
-_BY_ID = Statement(
+_BY_ID = (
     sa.select(COMPACTIONS.c.session, *_STORED)
     .where(COMPACTIONS.c.id == p("id"), of_namespace(COMPACTIONS))
     .order_by(COMPACTIONS.c.session.desc())
     .limit(ONE)
 )
-_AUTHORS = Statement(
+_AUTHORS = (
     sa.select(COMPACTIONS.c.author, sa.func.count())
     .where(of_namespace(COMPACTIONS), COMPACTIONS.c.created_at >= p("since", sa.Double))
     .group_by(COMPACTIONS.c.author)
 )
-_OF_SESSION = Statement(sa.select(*_STORED).where(of_session(COMPACTIONS)).order_by(COMPACTIONS.c.arrival))
+_OF_SESSION = sa.select(*_STORED).where(of_session(COMPACTIONS)).order_by(COMPACTIONS.c.arrival)
 _ONE_ROW = sa.select(ONE.label("one")).subquery()
-_WITH_SETTINGS = Statement(
+_WITH_SETTINGS = (
     sa.select(SESSION_SETTINGS.c.payload, *_STORED)
     .select_from(_ONE_ROW)
     .outerjoin(SESSION_SETTINGS, of_session(SESSION_SETTINGS))
     .outerjoin(COMPACTIONS, of_session(COMPACTIONS))
     .order_by(COMPACTIONS.c.arrival)
 )
-ADD_COMPACTION_IN_EPOCH = Statement(
-    row_in_session(
-        COMPACTIONS, IN_EPOCH, names=("namespace", "session", *_VALUES, "created_at")
-    ).on_conflict_do_nothing()
-)
-ADD_DATED_COMPACTION = Statement(new_row(COMPACTIONS, undone_at=sa.null()).on_conflict_do_nothing())
-_UNDO = Statement(
+ADD_COMPACTION_IN_EPOCH = row_in_session(
+    COMPACTIONS, IN_EPOCH, names=("namespace", "session", *_VALUES, "created_at")
+).on_conflict_do_nothing()
+ADD_DATED_COMPACTION = new_row(COMPACTIONS, undone_at=sa.null()).on_conflict_do_nothing()
+_UNDO = (
     sa.update(COMPACTIONS)
     .where(of_session(COMPACTIONS), COMPACTIONS.c.id == p("id"), COMPACTIONS.c.undone_at.is_(None))
     .values(undone_at=p(COMPACTIONS.c.undone_at))
 )
-_PREPARED = Statement(sa.select(PREPARED.c.model, PREPARED.c.payload).where(of_session(PREPARED)))
-_PREPARE = Statement(replacing(row_in_session(PREPARED), "id", "model", "payload"))
-_NO_LONGER_PREPARED = Statement(sa.delete(PREPARED).where(of_session(PREPARED), PREPARED.c.id == p("id")))
+_PREPARED = sa.select(PREPARED.c.model, PREPARED.c.payload).where(of_session(PREPARED))
+_PREPARE = replacing(row_in_session(PREPARED), "id", "model", "payload")
+_NO_LONGER_PREPARED = sa.delete(PREPARED).where(of_session(PREPARED), PREPARED.c.id == p("id"))

@@ -8,18 +8,22 @@ PostgreSQL with one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from operator import itemgetter
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import BindParameter, Column, bindparam
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.expression import ClauseElement
 from sqlalchemy.types import TypeEngine
 
+P = ParamSpec("P")
 T = TypeVar("T")
+# One SQL statement for both databases, which both accept PostgreSQL's INSERT ... ON CONFLICT. A `partial`
+# builds the element when it is compiled: one with hundreds of values is large (some 400 kB).
+Statement: TypeAlias = ClauseElement | partial[Any]
 Params: TypeAlias = Mapping[str, object]
 Row: TypeAlias = Sequence[Any]
 # What is left of deleted rows. "scrubbed": nothing in the files. "pending": something for now, ask again.
@@ -47,16 +51,6 @@ def p(
     return bindparam(_MARK + what.name, type_=what.type)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Statement:
-    """One SQL statement for both databases, which both accept PostgreSQL's INSERT ... ON CONFLICT.
-
-    A `partial` builds the element when it is compiled: one with hundreds of values is large (some 400 kB).
-    """
-
-    element: ClauseElement | partial[Any]
-
-
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A statement's text for one driver, and its parameters in the order of the text.
@@ -78,7 +72,7 @@ class Compiler(dict[Statement, Compiled]):
 
     def __missing__(self, statement: Statement) -> Compiled:
         """The statement in this dialect."""
-        element = statement.element() if isinstance(statement.element, partial) else statement.element
+        element = statement() if isinstance(statement, partial) else statement
         text = element.compile(dialect=self._dialect)
         order: Sequence[str] = getattr(text, "positiontup", None) or ()
         constants = {k: v for k, v in text.params.items() if not k.startswith(_MARK)}
@@ -193,3 +187,35 @@ class SqlDatabase(Protocol):
 
     async def close(self) -> None:
         """Finish accepted units and close the connections. Idempotent."""
+
+
+class Repository:
+    """A part of the store: reads and writes of its rows."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._db = database
+
+    async def _rows(self, statement: Statement, /, **params: object) -> Sequence[Row]:
+        """The rows of one statement, from a snapshot."""
+        return await self._db.read_snapshot(rows_of(statement, **params))
+
+    async def _few(self, statement: Statement, /, **params: object) -> Sequence[Row]:
+        """A few indexed rows, read as `read_bounded` does."""
+        return await self._db.read_bounded(rows_of(statement, **params))
+
+    async def _wrote(self, statement: Statement, /, **params: object) -> int:
+        """Commit one statement; returns the rows it touched."""
+        return (await self._db.write([step(statement, **params)]))[0]
+
+
+def from_snapshot(
+    reading: Callable[Concatenate[Any, P], Reading[T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The method of a repository that returns a reading's value, from one snapshot."""
+
+    @wraps(reading)
+    async def method(self: Any, /, *given: P.args, **named: P.kwargs) -> T:
+        found: T = await self._db.read_snapshot(reading(self, *given, **named))
+        return found
+
+    return method

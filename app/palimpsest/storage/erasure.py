@@ -36,10 +36,10 @@ from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.database import (
     Params,
     Reading,
+    Repository,
     Row,
     Scrub,
     SqlDatabase,
-    Statement,
     Step,
     Unit,
     p,
@@ -56,6 +56,7 @@ from palimpsest.storage.sql import (
     ONE,
     SESSION_ROW,
     UNFINISHED,
+    Query,
     among,
     bodies_of,
     columns_of,
@@ -135,11 +136,11 @@ class RecentlyErased:
         self._ids.pop(place, None)
 
 
-class Erasure:
+class Erasure(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
     def __init__(self, database: SqlDatabase, erased: RecentlyErased) -> None:
-        self._db = database
+        super().__init__(database)
         self._erased = erased
         # The sessions whose rows are being deleted.
         self._erasing: set[tuple[str, str]] = set()
@@ -185,11 +186,11 @@ class Erasure:
 
     async def drop_import(self, namespace: str, session: str) -> None:
         """The import has failed: the next scrub deletes what was written of it."""
-        await self._db.write([step(GIVE_UP_IMPORT, **_key(namespace, session))])
+        await self._wrote(GIVE_UP_IMPORT, **_key(namespace, session))
 
     async def is_unfinished(self) -> bool:
         """True when rows of hidden sessions are left, which the next scrub deletes."""
-        return bool(await self._db.read_snapshot(rows_of(_UNFINISHED)))
+        return bool(await self._rows(_UNFINISHED))
 
     async def unproven(self, before: float) -> list[str]:
         """Erase unproven namespaces that were created and last used before `before`; returns their ids.
@@ -197,7 +198,7 @@ class Erasure:
         At most 16 per call, the oldest first, each in its own transaction. Namespaces of issued keys are
         proven from the start.
         """
-        rows = await self._db.read_snapshot(rows_of(_UNPROVEN, before=before))
+        rows = await self._rows(_UNPROVEN, before=before)
         erased = [namespace for (namespace,) in rows if await self._erase_unproven(namespace)]
         if erased:
             await scrub_words(self._db)
@@ -206,7 +207,7 @@ class Erasure:
     async def sessions(self, namespace: str, before: str | None, limit: int) -> list[tuple[str, str | None]]:
         """Ids and client names, newest first, starting after the id `before`."""
         asked = {"namespace": namespace, "before": before or AFTER_ALL_IDS, "limit": limit}
-        return [(ident, name) for ident, name in await self._db.read_snapshot(rows_of(_SESSIONS, **asked))]
+        return [(ident, name) for ident, name in await self._rows(_SESSIONS, **asked)]
 
     async def lone_requests(
         self, namespace: str, session: str, before: str | None
@@ -220,7 +221,7 @@ class Erasure:
 
     async def body_digests(self, namespace: str, session: str) -> list[bytes]:
         """The sha256 of every body of the session."""
-        rows = await self._db.read_snapshot(rows_of(_DIGESTS, namespace=namespace, session=session))
+        rows = await self._rows(_DIGESTS, namespace=namespace, session=session)
         return [digest for (digest,) in rows]
 
     async def marks(self, namespace: str, session: str) -> list[bytes]:
@@ -233,7 +234,7 @@ class Erasure:
 
     async def has_tombstones(self, namespace: str) -> bool:
         """True when the namespace has any; reads one row inline."""
-        return bool(await self._db.read_bounded(rows_of(_ANY_TOMBSTONE, namespace=namespace)))
+        return bool(await self._few(_ANY_TOMBSTONE, namespace=namespace))
 
     async def is_buried(self, namespace: str, marks: Sequence[bytes]) -> bool:
         """True when a tombstone exists for one of `marks`."""
@@ -241,7 +242,7 @@ class Erasure:
 
     async def scrub(self) -> Scrub:
         """Finish erases that were cut, and scrub deleted rows, as far as the database can. StoreError."""
-        for hidden, session in await self._db.read_snapshot(rows_of(_UNFINISHED)):
+        for hidden, session in await self._rows(_UNFINISHED):
             if (place := (hidden.removeprefix(UNFINISHED), session)) not in self._erasing:
                 await self._delete_session(_key(*place), time.time())
         await scrub_words(self._db)
@@ -303,7 +304,7 @@ class Erasure:
     async def _delete_rows(self, key: Params) -> Mapping[str, int]:
         """Delete the rows of a hidden session, its own row last; returns how many by table."""
         counts: Counter[str] = Counter()
-        held = await self._db.read_snapshot(rows_of(_ARRIVALS, **key))
+        held = await self._rows(_ARRIVALS, **key)
         if held and held[0][0] > rules.SLICE_ROWS:
             for name, statement in rules.SOME_OF_SESSION.items():
                 while gone := (await self._delete([step(statement, **key)]))[0]:
@@ -382,7 +383,7 @@ def _hold_bodies(element: _HoldBodies, compiler: SQLCompiler, **_: Any) -> str:
     return "LOCK TABLE bodies IN SHARE ROW EXCLUSIVE MODE"
 
 
-def _first_answers() -> sa.Select[Any]:
+def _first_answers() -> Query:
     firsts = sa.select(MESSAGES.c.chain).where(
         of_session(MESSAGES), MESSAGES.c.relayed.is_(sa.true()), MESSAGES.c.answers == ONE
     )
@@ -391,7 +392,7 @@ def _first_answers() -> sa.Select[Any]:
     return sa.select(every.c.chain).limit(_MOST_MARKS)
 
 
-def _rewritten_answers() -> sa.Select[Any]:
+def _rewritten_answers() -> Query:
     """Messages the client sent in place of a first answer: no relayed answer comes back in such a list."""
     first = MESSAGES.alias("first")
     stands_there = there_is(
@@ -409,7 +410,7 @@ def _rewritten_answers() -> sa.Select[Any]:
     )
 
 
-def _import_ends() -> sa.Select[Any]:
+def _import_ends() -> Query:
     """The last imported message of an imported session, in which no answer was relayed.
 
     All messages of an import arrive before its first event.
@@ -422,7 +423,7 @@ def _import_ends() -> sa.Select[Any]:
     )
 
 
-def _unproven() -> sa.Select[Any]:
+def _unproven() -> Query:
     """Unproven namespaces created and last used before `before`."""
     before = p("before", sa.Double)
     used = sa.select(1).where(SESSIONS.c.namespace == NAMESPACES.c.id, SESSIONS.c.updated_at >= before)
@@ -431,7 +432,7 @@ def _unproven() -> sa.Select[Any]:
     return oldest.limit(_NAMESPACES_AT_ONCE)
 
 
-_HOLD_BODIES = Statement(_HoldBodies())
+_HOLD_BODIES = _HoldBodies()
 # Locks the row, and makes writes fail that are fenced by the old epoch.
 _HIDDEN = {
     "namespace": p("hidden", sa.Text),
@@ -439,50 +440,48 @@ _HIDDEN = {
     "found_by": rules.ERASED,
     "epoch": SESSIONS.c.epoch + ONE,
 }
-_CLAIM = Statement(sa.update(SESSIONS).where(SESSION_ROW).values(_HIDDEN))
+_CLAIM = sa.update(SESSIONS).where(SESSION_ROW).values(_HIDDEN)
 # As `_CLAIM`. On PostgreSQL a row that another server has just written is looked at again: a request and its
 # answer both change `updated_at`.
-_CLAIM_UNUSED = Statement(
+_CLAIM_UNUSED = (
     sa.update(SESSIONS)
     .where(SESSION_ROW, SESSIONS.c.updated_at <= p("at", sa.Double), AT_REST)
     .values(_HIDDEN)
 )
 # Locks the row on PostgreSQL: nobody proves the namespace while its rows are deleted.
-_CLAIM_UNPROVEN = Statement(
+_CLAIM_UNPROVEN = (
     sa.update(NAMESPACES)
     .where(NAMESPACES.c.id == p("namespace"), NAMESPACES.c.proven_at.is_(None))
     .values(created_at=NAMESPACES.c.created_at)
 )
-_UNPROVEN = Statement(_unproven())
-_ARRIVALS = Statement(
-    sa.select(SESSIONS.c.arrivals).where(
-        SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text)
-    )
+_UNPROVEN = _unproven()
+_ARRIVALS = sa.select(SESSIONS.c.arrivals).where(
+    SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text)
 )
 _IS_HIDDEN = sa.and_(SESSIONS.c.namespace >= UNFINISHED, SESSIONS.c.namespace < AFTER_UNFINISHED)
-_UNFINISHED = Statement(
-    sa.select(SESSIONS.c.namespace, SESSIONS.c.id).where(_IS_HIDDEN, SESSIONS.c.found_by == rules.ERASED)
+_UNFINISHED = sa.select(SESSIONS.c.namespace, SESSIONS.c.id).where(
+    _IS_HIDDEN, SESSIONS.c.found_by == rules.ERASED
 )
-GIVE_UP_IMPORT = Statement(
+GIVE_UP_IMPORT = (
     sa.update(SESSIONS)
     .where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text))
     .values(found_by=rules.ERASED)
 )
 # At a start: imports that a kill has cut, of a time at which no other server writes them any more.
-GIVE_UP_IMPORTS = Statement(
+GIVE_UP_IMPORTS = (
     sa.update(SESSIONS)
     .where(_IS_HIDDEN, SESSIONS.c.updated_at < p("before", sa.Double))
     .values(found_by=rules.ERASED)
 )
-_BURY = Statement(new_row(TOMBSTONES).on_conflict_do_nothing())
-_SESSIONS = Statement(
+_BURY = new_row(TOMBSTONES).on_conflict_do_nothing()
+_SESSIONS = (
     sa.select(SESSIONS.c.id, SESSIONS.c.external_id)
     .where(of_namespace(SESSIONS), SESSIONS.c.id < p("before"))
     .order_by(SESSIONS.c.id.desc())
     .limit(LIMIT)
 )
 # A request that was answered takes some eight numbers of its session's counter, a repeated one a few more.
-_SHORT_SESSIONS = Statement(
+_SHORT_SESSIONS = (
     sa.select(SESSIONS.c.id)
     .where(
         of_namespace(SESSIONS),
@@ -518,15 +517,15 @@ _ASKED_IN = sized(
         .order_by(MESSAGES.c.session, MESSAGES.c.arrival)
     )
 )
-_DIGESTS = Statement(rules.digests(rules.SESSION))
-_FIRST_ANSWERS = Statement(_first_answers())
-_REQUESTS = Statement(
+_DIGESTS = rules.digests(rules.SESSION)
+_FIRST_ANSWERS = _first_answers()
+_REQUESTS = (
     sa.select(MESSAGES.c.chain)
     .where(of_session(MESSAGES), MESSAGES.c.is_head.is_(sa.true()))
     .limit(_MOST_MARKS)
 )
-_ANY_TOMBSTONE = Statement(sa.select(TOMBSTONES.c.mark).where(of_namespace(TOMBSTONES)).limit(ONE))
-_BURIED = Statement(
+_ANY_TOMBSTONE = sa.select(TOMBSTONES.c.mark).where(of_namespace(TOMBSTONES)).limit(ONE)
+_BURIED = (
     sa.select(TOMBSTONES.c.mark)
     .where(among(TOMBSTONES.c.mark, "mark", _MARKS), of_namespace(TOMBSTONES))
     .limit(ONE)

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from palimpsest.storage.database import Statement, p
 from palimpsest.storage.search_index import nameless
-from palimpsest.storage.sql import ONE, most, of_namespace, of_session
+from palimpsest.storage.sql import ONE, Query, Where, most, of_namespace, of_session
 from palimpsest.storage.tables import (
     BODIES,
     CALIBRATIONS,
@@ -38,7 +38,6 @@ from palimpsest.storage.tables import (
     VARIANTS,
 )
 
-Where = sa.ColumnElement[bool]
 _DIGEST: sa.ColumnElement[int] = sa.literal_column("32")
 _AFTER: sa.ColumnElement[int] = sa.literal_column("33")
 
@@ -70,7 +69,7 @@ RECENT = _in_sessions("recent", _IS_OTHER, SESSIONS.c.updated_at >= p(SESSIONS.c
 NAMESPACE = _in_sessions("all")
 
 
-def _column(scope: Scope, table: sa.Table, name: str) -> sa.Select[Any]:
+def _column(scope: Scope, table: sa.Table, name: str) -> Query:
     return sa.select(table.c[name]).where(scope.of(table))
 
 
@@ -82,7 +81,7 @@ def _preambles(scope: Scope) -> Where:
     return sa.and_(sa.or_(*named), scope.of(PREAMBLES))
 
 
-def _unpacked(packed: sa.ColumnElement[Any], name: str) -> sa.Select[Any]:
+def _unpacked(packed: sa.ColumnElement[Any], name: str) -> Query:
     """The digests of 32 bytes that `packed` concatenates, one per row."""
     first = sa.select(_part(packed, ONE, _DIGEST).label("digest"), _part(packed, _AFTER).label("rest"))
     taken = first.cte(f"{name}_taken", recursive=True, nesting=True)
@@ -101,7 +100,7 @@ def _variants(scope: Scope) -> Where:
     return sa.and_(VARIANTS.c.chain.in_(_column(scope, MESSAGES, "chain")), scope.of(VARIANTS))
 
 
-def digests(scope: Scope) -> sa.Select[Any]:
+def digests(scope: Scope) -> Query:
     """The digests of all bodies that rows in `scope` name."""
     packed = sa.select(PREAMBLES.c.bodies).where(_preambles(scope)).subquery(f"{scope.name}_packed")
     every = sa.union_all(
@@ -124,11 +123,11 @@ def _bodies() -> sa.Delete:
 
 def _leases(name: str) -> Statement:
     """Lease keys contain ids; our ids contain no LIKE wildcard."""
-    return Statement(sa.delete(LEASES).where(LEASES.c.key.contains(p(name))))
+    return sa.delete(LEASES).where(LEASES.c.key.contains(p(name)))
 
 
 def _of_namespace(table: sa.Table) -> Statement:
-    return Statement(sa.delete(table).where(of_namespace(table)))
+    return sa.delete(table).where(of_namespace(table))
 
 
 def _in_scope(scope: Scope) -> dict[sa.Table, Where]:
@@ -139,28 +138,26 @@ def _in_scope(scope: Scope) -> dict[sa.Table, Where]:
 
 
 def _all_of(rows: Mapping[sa.Table, Where]) -> dict[str, Statement]:
-    return {table.name: Statement(sa.delete(table).where(where)) for table, where in rows.items()}
+    return {table.name: sa.delete(table).where(where) for table, where in rows.items()}
 
 
 def _some_of(table: sa.Table, where: Where) -> Statement:
     keys = sa.select(*table.primary_key).where(where).limit(most(SLICE_ROWS))
-    return Statement(sa.delete(table).where(sa.tuple_(*table.primary_key).in_(keys)))
+    return sa.delete(table).where(sa.tuple_(*table.primary_key).in_(keys))
 
 
 # Rows that are deleted while others wait, some 10 ms.
 SLICE_ROWS = 256
 # Bodies that only the session names, and those that nothing in the namespace names any more. They read a
 # whole namespace, so they must not run while a lock is held.
-ALONE = Statement(sa.except_(digests(SESSION), digests(OTHERS)))
-UNNAMED = Statement(sa.except_(sa.select(BODIES.c.digest).where(of_namespace(BODIES)), digests(NAMESPACE)))
-SOME_BODIES = Statement(_bodies())
+ALONE = sa.except_(digests(SESSION), digests(OTHERS))
+UNNAMED = sa.except_(sa.select(BODIES.c.digest).where(of_namespace(BODIES)), digests(NAMESPACE))
+SOME_BODIES = _bodies()
 SOME_OF_SESSION = {table.name: _some_of(table, where) for table, where in _in_scope(SESSION).items()}
 OF_SESSION = {
     **_all_of(_in_scope(SESSION)),
     "leases": _leases("session"),
-    "sessions": Statement(
-        sa.delete(SESSIONS).where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden"))
-    ),
+    "sessions": sa.delete(SESSIONS).where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden")),
 }
 # Rows of a namespace that belong to no session.
 OF_NAMESPACE = {
@@ -174,17 +171,15 @@ OF_NAMESPACE = {
 # namespace with a key is proven from the start. The index's words are scrubbed once their marks are nameless.
 OF_UNPROVEN = {
     # Bodies that anything in the namespace names: all of them, found by key.
-    "bodies": Statement(
-        sa.delete(BODIES).where(BODIES.c.digest.in_(digests(NAMESPACE)), of_namespace(BODIES))
-    ),
+    "bodies": sa.delete(BODIES).where(BODIES.c.digest.in_(digests(NAMESPACE)), of_namespace(BODIES)),
     **_all_of(_in_scope(NAMESPACE)),
     **OF_NAMESPACE,
-    "recall_marks": Statement(nameless()),
-    "usage": Statement(sa.delete(USAGE).where(USAGE.c.account == p("namespace"))),
-    "reserved": Statement(sa.delete(RESERVED).where(RESERVED.c.account == p("namespace"))),
-    "sessions": Statement(
-        sa.delete(SESSIONS).where(sa.or_(of_namespace(SESSIONS), SESSIONS.c.namespace == p("hidden")))
+    "recall_marks": nameless(),
+    "usage": sa.delete(USAGE).where(USAGE.c.account == p("namespace")),
+    "reserved": sa.delete(RESERVED).where(RESERVED.c.account == p("namespace")),
+    "sessions": sa.delete(SESSIONS).where(
+        sa.or_(of_namespace(SESSIONS), SESSIONS.c.namespace == p("hidden"))
     ),
     "credentials": _of_namespace(CREDENTIALS),
-    "namespaces": Statement(sa.delete(NAMESPACES).where(NAMESPACES.c.id == p("namespace"))),
+    "namespaces": sa.delete(NAMESPACES).where(NAMESPACES.c.id == p("namespace")),
 }

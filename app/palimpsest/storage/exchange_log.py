@@ -9,12 +9,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from palimpsest.storage.database import Reading, SqlDatabase, Statement, p, rows_of
+from palimpsest.storage.database import Reading, Repository, p, rows_of
 from palimpsest.storage.exchanges_sql import newest_of_sessions
 from palimpsest.storage.sql import (
     HAS_BODY,
     LIMIT,
     ONE,
+    Query,
     among,
     bodies_of,
     columns_of,
@@ -110,21 +111,18 @@ class Total:
     most_waited: float
 
 
-class ExchangeLog:
+class ExchangeLog(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self._db = database
 
     async def page(
         self, namespace: str, session: str, before: int, limit: int
     ) -> list[tuple[int, LoggedExchange]]:
         """The session's exchanges that arrived before `before`, newest first, each with its number from 1."""
         asked = {"namespace": namespace, "session": session, "before": before}
-        rows = await self._db.read_snapshot(rows_of(_PAGE, **asked, limit=limit))
+        rows = await self._rows(_PAGE, **asked, limit=limit)
         if not rows:
             return []
-        counted = await self._db.read_snapshot(rows_of(_COUNT, **asked))
+        counted = await self._rows(_COUNT, **asked)
         newest: int = counted[0][0]
         return [(newest - place, LoggedExchange(*row)) for place, row in enumerate(rows)]
 
@@ -135,13 +133,13 @@ class ExchangeLog:
             number = int(name)
             if not number:
                 return None
-            rows = await self._db.read_snapshot(rows_of(_NUMBERED, **asked, place=number - 1))
+            rows = await self._rows(_NUMBERED, **asked, place=number - 1)
             return (number, LoggedExchange(*rows[0])) if rows else None
-        rows = await self._db.read_snapshot(rows_of(_NAMED, **asked, id=plain(name)))
+        rows = await self._rows(_NAMED, **asked, id=plain(name))
         if not rows:
             return None
         found = LoggedExchange(*rows[0])
-        counted = await self._db.read_snapshot(rows_of(_COUNT, **asked, before=found.arrival + 1))
+        counted = await self._rows(_COUNT, **asked, before=found.arrival + 1)
         return counted[0][0], found
 
     async def totals(self, namespace: str, since: float | None) -> list[Total]:
@@ -215,7 +213,7 @@ def _spellings(
     return found
 
 
-def _openings(size: int) -> sa.Select[Any]:
+def _openings(size: int) -> Query:
     """The bodies are cut by the database: one may have megabytes."""
     first = (
         sa.select(sa.func.substr(BODIES.c.body, ONE, most(_OPENING_BYTES), type_=sa.LargeBinary))
@@ -234,7 +232,7 @@ def _openings(size: int) -> sa.Select[Any]:
     )
 
 
-def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> sa.Select[Any]:
+def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
     """Exchanges of a namespace, summed `by` these, by model and end, and by day."""
     days = [sa.func.floor(EXCHANGES.c.started_at / sa.literal_column("86400")).label("day")] if by_day else []
     ends = columns_of(EXCHANGES, "model", "state", "code", "cause", "status")
@@ -256,13 +254,13 @@ def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> sa.Select[Any]:
     return sa.select(*columns).where(of_namespace(EXCHANGES)).group_by(*by, *days, *ends)
 
 
-def _totals_since(*, by_day: bool) -> sa.Select[Any]:
+def _totals_since(*, by_day: bool) -> Query:
     """Ids grow with time, so that older rows are not read."""
     rows = _totals(by_day=by_day).where(EXCHANGES.c.id >= p("since", sa.Text))
     return rows.order_by(sa.desc("day"), EXCHANGES.c.model).limit(most(_MOST_TOTALS))
 
 
-def _compacted_at(size: int) -> sa.Select[Any]:
+def _compacted_at(size: int) -> Query:
     """The least whole prompt of each compaction's turns: that of the first one."""
     where = (of_namespace(EXCHANGES), among(EXCHANGES.c.session, "session", size))
     under = (EXCHANGES.c.compaction.is_not(None), EXCHANGES.c.tokens_full.is_not(None))
@@ -293,9 +291,9 @@ _DIGITS = 12
 _COLUMNS = columns_of(EXCHANGES, *LoggedExchange.__slots__)
 _BEFORE = EXCHANGES.c.arrival < p("before", sa.BigInteger)
 _OF_SESSION = sa.select(*_COLUMNS).where(of_session(EXCHANGES))
-_PAGE = Statement(_OF_SESSION.where(_BEFORE).order_by(EXCHANGES.c.arrival.desc()).limit(LIMIT))
-_NUMBERED = Statement(_OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place", sa.BigInteger)))
-_NAMED = Statement(_OF_SESSION.where(EXCHANGES.c.id == p("id")))
+_PAGE = _OF_SESSION.where(_BEFORE).order_by(EXCHANGES.c.arrival.desc()).limit(LIMIT)
+_NUMBERED = _OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place", sa.BigInteger))
+_NAMED = _OF_SESSION.where(EXCHANGES.c.id == p("id"))
 _VARIANTS = sized(
     lambda size: sa.select(*columns_of(VARIANTS, "chain", "digest", "created_at")).where(
         of_session(VARIANTS),
@@ -303,15 +301,13 @@ _VARIANTS = sized(
     )
 )
 _NEWEST, _OPENINGS = sized(lambda size: newest_of_sessions(size, _COLUMNS)), sized(_openings)
-_TOTALS = {by_day: Statement(_totals_since(by_day=by_day)) for by_day in (True, False)}
+_TOTALS = {by_day: _totals_since(by_day=by_day) for by_day in (True, False)}
 _TOTALS_OF = sized(
     lambda size: _totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session, "session", size))
 )
 _COMPACTED_AT = sized(_compacted_at)
-_TOKENS_UNTIL = Statement(
-    sa.select(
-        *(total_of(EXCHANGES.c[f"{name}_tokens"]) for name in ("prompt", "completion", "cached")),
-        sa.func.count(sa.func.coalesce(EXCHANGES.c.prompt_tokens, EXCHANGES.c.completion_tokens)),
-    ).where(of_session(EXCHANGES), EXCHANGES.c.finished_at <= p("until", sa.Double))
-)
-_COUNT = Statement(sa.select(sa.func.count()).where(of_session(EXCHANGES), _BEFORE))
+_TOKENS_UNTIL = sa.select(
+    *(total_of(EXCHANGES.c[f"{name}_tokens"]) for name in ("prompt", "completion", "cached")),
+    sa.func.count(sa.func.coalesce(EXCHANGES.c.prompt_tokens, EXCHANGES.c.completion_tokens)),
+).where(of_session(EXCHANGES), EXCHANGES.c.finished_at <= p("until", sa.Double))
+_COUNT = sa.select(sa.func.count()).where(of_session(EXCHANGES), _BEFORE)

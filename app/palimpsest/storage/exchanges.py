@@ -20,7 +20,17 @@ from palimpsest.errors import Conflict, StoreError
 from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import Accounts, ProvenNamespaces, proof_step
 from palimpsest.storage.compactions import DatedCompaction
-from palimpsest.storage.database import Pace, Params, Reading, Row, SqlDatabase, Unit, rows_of, step
+from palimpsest.storage.database import (
+    Pace,
+    Params,
+    Reading,
+    Repository,
+    Row,
+    SqlDatabase,
+    Unit,
+    rows_of,
+    step,
+)
 from palimpsest.storage.erasure import GIVE_UP_IMPORT, RecentlyErased
 from palimpsest.storage.exchange_units import (
     INLINE_MESSAGES,
@@ -80,7 +90,7 @@ class InterruptedExchange:
     is_followed: bool = False
 
 
-class Exchanges:
+class Exchanges(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
     def __init__(
@@ -92,7 +102,7 @@ class Exchanges:
         known: KnownSessions,
         server: str | None,
     ) -> None:
-        self._db = database
+        super().__init__(database)
         self._accounts = accounts
         self._known = known
         self._proven = proven
@@ -130,7 +140,7 @@ class Exchanges:
             if is_long:
                 with suppress(StoreError):
                     hidden = unfinished(exchange.namespace)
-                    await self._db.write([step(GIVE_UP_IMPORT, session=exchange.session, hidden=hidden)])
+                    await self._wrote(GIVE_UP_IMPORT, session=exchange.session, hidden=hidden)
             raise
         self._known.has_written(exchange.session, exchange.preamble_digest)
         self._known.has_written(exchange.session, exchange.carried_digest)
@@ -202,7 +212,7 @@ class Exchanges:
         Nothing happens when the exchange is not open.
         """
         key = {"namespace": namespace, "session": session, "exchange": exchange}
-        await self._db.write([step(sql.SAVE_PARTIAL, **key, partial=body)])
+        await self._wrote(sql.SAVE_PARTIAL, **key, partial=body)
 
     async def interrupted(self) -> list[InterruptedExchange]:
         """Every failed exchange, of all namespaces, that still has a partial answer.
@@ -215,7 +225,7 @@ class Exchanges:
     async def of_key(self, namespace: str, idempotency_key: str) -> tuple[str, bytes] | None:
         """Session and head of the newest exchange with this idempotency key."""
         key = plain(idempotency_key)
-        rows = await self._db.read_bounded(rows_of(sql.OF_KEY, namespace=namespace, idempotency_key=key))
+        rows = await self._few(sql.OF_KEY, namespace=namespace, idempotency_key=key)
         return (rows[0][0], rows[0][1]) if rows else None
 
     async def finished(self, namespace: str, session: str, heads: Sequence[bytes]) -> FinishedRequest | None:
@@ -223,7 +233,7 @@ class Exchanges:
         if not heads:
             return None
         asked = {"namespace": namespace, "session": session, **listed("head", heads, sql.HEADS)}
-        rows = await self._db.read_bounded(rows_of(sql.FINISHED, **asked))
+        rows = await self._few(sql.FINISHED, **asked)
         return FinishedRequest(*rows[0]) if rows else None
 
     async def newest_finished(self, namespace: str, sessions: Sequence[str]) -> dict[str, FinishedRequest]:
@@ -274,7 +284,7 @@ class Exchanges:
 
     async def items_of(self, namespace: str, session: str) -> list[str]:
         """The ids of the items of a session's answers, at most 4096, escaped by `plain`."""
-        rows = await self._db.read_snapshot(rows_of(sql.ITEMS_OF, namespace=namespace, session=session))
+        rows = await self._rows(sql.ITEMS_OF, namespace=namespace, session=session)
         return [ident for (ident,) in rows]
 
 

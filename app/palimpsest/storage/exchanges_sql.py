@@ -18,6 +18,8 @@ from palimpsest.storage.history_sql import INCOMPLETE, LIVE, OFF_PATH, ON_PATH, 
 from palimpsest.storage.sql import (
     ONE,
     SESSION_ROW,
+    Query,
+    Where,
     among,
     columns_of,
     most,
@@ -53,7 +55,7 @@ _ON_PATH_AGAIN = sa.case((MESSAGES.c.state.in_(OFF_PATH), LIVE), else_=MESSAGES.
 _EXCHANGE = sa.and_(of_namespace(EXCHANGES), EXCHANGES.c.id == p("exchange"))
 
 
-def _at(table: sa.FromClause, chain: str = "chain") -> sa.ColumnElement[bool]:
+def _at(table: sa.FromClause, chain: str = "chain") -> Where:
     """The session's row of `table` whose chain is the parameter `chain`."""
     return sa.and_(of_session(table), table.c.chain == p(chain))
 
@@ -153,55 +155,53 @@ def _put_other_spelling() -> Insert:
 
 
 # The common case of the upsert below, at half its cost.
-REOPEN_SESSION = Statement(
+REOPEN_SESSION = (
     sa.update(SESSIONS)
     .where(SESSION_ROW)
     .values(_reopened({column.name: p(column) for column in SESSIONS.c}))
 )
-PUT_SESSION = Statement(_put_session())
-RELEASE_NAME = Statement(_release_name())
-TOUCH_SESSION = Statement(
+PUT_SESSION = _put_session()
+RELEASE_NAME = _release_name()
+TOUCH_SESSION = (
     sa.update(SESSIONS)
     .where(SESSION_ROW)
     .values(arrivals=SESSIONS.c.arrivals + p(SESSIONS.c.arrivals), updated_at=p(SESSIONS.c.updated_at))
 )
-BEGIN_IMPORT = Statement(_begin_import())
-END_IMPORT = Statement(
+BEGIN_IMPORT = _begin_import()
+END_IMPORT = (
     sa.update(SESSIONS)
     .where(SESSION_ROW)
     .values(namespace=p("into", sa.Text), external_id=p(SESSIONS.c.external_id))
 )
-ADD_MESSAGE = Statement(new_row(MESSAGES).on_conflict_do_nothing())
-PUT_BODY = Statement(new_row(BODIES).on_conflict_do_nothing())
-PUT_MESSAGE = Statement(_put_message())
-PUT_ANSWER = Statement(_put_answer())
-PUT_OTHER_SPELLING = Statement(_put_other_spelling())
-PUT_REBASE = Statement(replacing(row_in_session(REBASES), "preamble"))
-PUT_VARIANT = Statement(new_row(VARIANTS).on_conflict_do_nothing())
-PUT_PREAMBLE = Statement(new_row(PREAMBLES).on_conflict_do_nothing())
-PUT_EXCHANGE = Statement(
-    row_in_session(
-        EXCHANGES,
-        names=(
-            *("namespace", "session", "head", "base", "rebase", "preamble", "state", "model"),
-            *("found_by", "mode", "idempotency_key", "started_at", "server", "mark"),
-            *("said", "carried", "client"),
-        ),
-        id=p("exchange", sa.Text),
-    ).on_conflict_do_nothing()
-)
+ADD_MESSAGE = new_row(MESSAGES).on_conflict_do_nothing()
+PUT_BODY = new_row(BODIES).on_conflict_do_nothing()
+PUT_MESSAGE = _put_message()
+PUT_ANSWER = _put_answer()
+PUT_OTHER_SPELLING = _put_other_spelling()
+PUT_REBASE = replacing(row_in_session(REBASES), "preamble")
+PUT_VARIANT = new_row(VARIANTS).on_conflict_do_nothing()
+PUT_PREAMBLE = new_row(PREAMBLES).on_conflict_do_nothing()
+PUT_EXCHANGE = row_in_session(
+    EXCHANGES,
+    names=(
+        *("namespace", "session", "head", "base", "rebase", "preamble", "state", "model"),
+        *("found_by", "mode", "idempotency_key", "started_at", "server", "mark"),
+        *("said", "carried", "client"),
+    ),
+    id=p("exchange", sa.Text),
+).on_conflict_do_nothing()
 _CLOSED = (
     *("state", "finish_reason", "status", "view", "tokens_full", "tokens_forwarded", "compaction"),
     *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at", "response_id", "answer"),
     *("sent", "body_digest", "first_at", "written_tokens", "code", "cause"),
     *("prepared_seconds", "waited_seconds"),
 )
-CLOSE_EXCHANGE = Statement(
+CLOSE_EXCHANGE = (
     sa.update(EXCHANGES)
     .where(_EXCHANGE)
     .values({name: p(EXCHANGES.c[name]) for name in _CLOSED} | {"partial": sa.null()})
 )
-SAVE_PARTIAL = Statement(
+SAVE_PARTIAL = (
     sa.update(EXCHANGES)
     .where(_EXCHANGE, EXCHANGES.c.session == p("session"), EXCHANGES.c.state == sa.literal_column("'open'"))
     .values(partial=p(EXCHANGES.c.partial))
@@ -211,7 +211,7 @@ SAVE_PARTIAL = Statement(
 # Branch heads, and which messages are on the path (rules 6, 7, 11).
 
 
-def _flag(table: sa.Table, flag: sa.ColumnElement[bool], *where: sa.ColumnElement[bool]) -> sa.Update:
+def _flag(table: sa.Table, flag: Where, *where: Where) -> sa.Update:
     """Set `is_head` only where it changes: other rows are not written again."""
     return sa.update(table).where(*where, table.c.is_head.is_not(flag)).values(is_head=flag)
 
@@ -240,7 +240,7 @@ def _restore_heads() -> sa.Update:
     return _flag(MESSAGES, sa.true(), of_session(MESSAGES), left, *is_end)
 
 
-def _has_child_head() -> sa.ColumnElement[bool]:
+def _has_child_head() -> Where:
     child = MESSAGES.alias("child")
     return there_is(
         child.c.namespace == MESSAGES.c.namespace,
@@ -250,57 +250,53 @@ def _has_child_head() -> sa.ColumnElement[bool]:
     )
 
 
-LEAVE_BASE = Statement(_leave_base(MESSAGES))
-LEAVE_REBASE = Statement(_leave_base(REBASES))
-LEAVE_BEFORE = Statement(_leave_before())
-SET_HEAD = Statement(
+LEAVE_BASE = _leave_base(MESSAGES)
+LEAVE_REBASE = _leave_base(REBASES)
+LEAVE_BEFORE = _leave_before()
+SET_HEAD = (
     sa.update(MESSAGES)
     .where(_at(MESSAGES, "head"))
     .values(is_head=sa.true(), preamble=p(MESSAGES.c.preamble))
 )
-SET_REBASE_HEAD = Statement(_flag(REBASES, sa.true(), _at(REBASES, "head")))
-LEAVE_HEAD = Statement(_flag(MESSAGES, sa.false(), _at(MESSAGES, "head")))
+SET_REBASE_HEAD = _flag(REBASES, sa.true(), _at(REBASES, "head"))
+LEAVE_HEAD = _flag(MESSAGES, sa.false(), _at(MESSAGES, "head"))
 # Only a row that is off the path: `state` is in an index.
-REVIVE_HEAD = Statement(
+REVIVE_HEAD = (
     sa.update(MESSAGES).where(_at(MESSAGES, "head"), MESSAGES.c.state.in_(OFF_PATH)).values(state=LIVE)
 )
-REVIVE_BASE = Statement(
+REVIVE_BASE = (
     sa.update(MESSAGES).where(_at(MESSAGES, "base")).values(is_head=sa.false(), state=_ON_PATH_AGAIN)
 )
-CLEAR_REBASE_HEAD = Statement(_flag(REBASES, sa.false(), _at(REBASES, "head")))
-WITHDRAW = Statement(
+CLEAR_REBASE_HEAD = _flag(REBASES, sa.false(), _at(REBASES, "head"))
+WITHDRAW = (
     sa.update(MESSAGES)
     .where(_at(MESSAGES), ~is_extended(MESSAGES.c))
     .values(state=p("state"), is_head=sa.false())
 )
-RESTORE_HEADS = Statement(_restore_heads())
-RESTORE_REBASE_HEAD = Statement(_flag(REBASES, sa.true(), _at(REBASES, "base"), ~is_extended(REBASES.c)))
+RESTORE_HEADS = _restore_heads()
+RESTORE_REBASE_HEAD = _flag(REBASES, sa.true(), _at(REBASES, "base"), ~is_extended(REBASES.c))
 # A regenerate that failed leaves the earlier answer as the branch's head.
-CLEAR_ANSWERED_HEAD = Statement(_flag(MESSAGES, sa.false(), _at(MESSAGES, "head"), _has_child_head()))
+CLEAR_ANSWERED_HEAD = _flag(MESSAGES, sa.false(), _at(MESSAGES, "head"), _has_child_head())
 
 
 # Reads of exchanges.
 
 # Depth and relayed answers of the path that ends at a message or a rebase.
-SIZE_OF = Statement(
-    sa.union_all(
-        *(sa.select(table.c.depth, table.c.answers).where(_at(table)) for table in (MESSAGES, REBASES))
-    )
+SIZE_OF = sa.union_all(
+    *(sa.select(table.c.depth, table.c.answers).where(_at(table)) for table in (MESSAGES, REBASES))
 )
-RELAYED_AMONG = Statement(
-    sa.select(sa.func.count()).where(
-        of_session(MESSAGES), among(MESSAGES.c.chain, "chain", MEMBERS), MESSAGES.c.relayed.is_(sa.true())
-    )
+RELAYED_AMONG = sa.select(sa.func.count()).where(
+    of_session(MESSAGES), among(MESSAGES.c.chain, "chain", MEMBERS), MESSAGES.c.relayed.is_(sa.true())
 )
-IS_FOLLOWED = Statement(
-    sa.select(is_extended({name: p(MESSAGES.c[name]) for name in ("namespace", "session", "chain")}))
+IS_FOLLOWED = sa.select(
+    is_extended({name: p(MESSAGES.c[name]) for name in ("namespace", "session", "chain")})
 )
-INTERRUPTED = Statement(
+INTERRUPTED = (
     sa.select(*columns_of(EXCHANGES, "namespace", "session", "id", "head", "base", "model", "partial"))
     .where(EXCHANGES.c.partial.is_not(None), EXCHANGES.c.state == sa.literal_column("'failed'"))
     .order_by(EXCHANGES.c.id)
 )
-OF_KEY = Statement(
+OF_KEY = (
     sa.select(EXCHANGES.c.session, EXCHANGES.c.head)
     .where(
         of_namespace(EXCHANGES),
@@ -310,7 +306,7 @@ OF_KEY = Statement(
     .order_by(EXCHANGES.c.id.desc())
     .limit(ONE)
 )
-FINISHED = Statement(
+FINISHED = (
     sa.select(*columns_of(EXCHANGES, *_FINISHED))
     .where(
         of_session(EXCHANGES), among(EXCHANGES.c.head, "head", HEADS), EXCHANGES.c.tokens_full.is_not(None)
@@ -320,9 +316,7 @@ FINISHED = Statement(
 )
 
 
-def newest_of_sessions(
-    size: int, columns: Iterable[sa.ColumnElement[Any]], *only: sa.ColumnElement[bool]
-) -> sa.Select[Any]:
+def newest_of_sessions(size: int, columns: Iterable[sa.ColumnElement[Any]], *only: Where) -> Query:
     """The session and these columns of the newest exchange of each session, of those with all of `only`."""
     newest = (
         sa.select(EXCHANGES.c.session, sa.func.max(EXCHANGES.c.arrival).label("arrival"))
@@ -334,7 +328,7 @@ def newest_of_sessions(
     return sa.select(EXCHANGES.c.session, *columns).join(newest, same).where(of_namespace(EXCHANGES))
 
 
-def _newest_finished(size: int) -> sa.Select[Any]:
+def _newest_finished(size: int) -> Query:
     is_main = (EXCHANGES.c.tokens_full.is_not(None), EXCHANGES.c.mark.is_(None))
     return newest_of_sessions(size, columns_of(EXCHANGES, *_FINISHED), *is_main)
 
@@ -365,7 +359,7 @@ def _put_rounds() -> Insert:
     return replacing(new, *_ROUNDS, "created_at", where=changes)
 
 
-def _item_at(place: int, *, after: bool) -> sa.Select[Any]:
+def _item_at(place: int, *, after: bool) -> Query:
     """One more answer per id than is used, to detect too many."""
     here = [ITEMS.c.id == p(f"item_{place}"), of_namespace(ITEMS)]
     if after:
@@ -379,8 +373,8 @@ def _answers_with(*, after: bool) -> dict[int, Statement]:
     return sized(lambda size: sa.union_all(*(_item_at(i, after=after) for i in range(size))), ITEM_SIZES)
 
 
-PUT_ROUNDS = Statement(_put_rounds())
-ADD_RESULTS = Statement(
+PUT_ROUNDS = _put_rounds()
+ADD_RESULTS = (
     sa.update(HIDDEN_ROUNDS)
     .where(
         _at(HIDDEN_ROUNDS),
@@ -395,7 +389,7 @@ ROUNDS_AMONG = sized(
         of_session(HIDDEN_ROUNDS), among(HIDDEN_ROUNDS.c.chain, "chain", size)
     )
 )
-PUT_ITEM = Statement(new_row(ITEMS).on_conflict_do_nothing())
-ITEMS_OF = Statement(sa.select(ITEMS.c.id).distinct().where(of_session(ITEMS)).limit(_MOST_ITEMS))
+PUT_ITEM = new_row(ITEMS).on_conflict_do_nothing()
+ITEMS_OF = sa.select(ITEMS.c.id).distinct().where(of_session(ITEMS)).limit(_MOST_ITEMS)
 ANSWERS_WITH = _answers_with(after=False)
 ANSWERS_AFTER_WITH = _answers_with(after=True)

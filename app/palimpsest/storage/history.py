@@ -23,7 +23,7 @@ from palimpsest.core.history.stored_points import (
     path_of,
 )
 from palimpsest.storage import history_sql as sql
-from palimpsest.storage.database import Params, Reading, Row, SqlDatabase, Statement, rows_of, step
+from palimpsest.storage.database import Params, Reading, Repository, Row, Statement, rows_of, step
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
     DIGEST_BYTES,
@@ -149,11 +149,8 @@ class PinRow:
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
-class History:
+class History(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self._db = database
 
     async def known(self, namespace: str, chains: Sequence[bytes], session: str | None) -> list[StoredPoint]:
         """The deepest points among `chains` (oldest first) that are stored, live or incomplete.
@@ -210,7 +207,7 @@ class History:
         if not _MIN_PREFIX_BYTES <= len(prefix) <= DIGEST_BYTES:
             return None
         last = prefix + b"\xff" * (DIGEST_BYTES - len(prefix))
-        rows = await self._db.read_bounded(rows_of(sql.MESSAGE, namespace=namespace, first=prefix, last=last))
+        rows = await self._few(sql.MESSAGE, namespace=namespace, first=prefix, last=last)
         return (rows[0][0], _message(rows[0][2:], rows[0][1], in_path=True)) if rows else None
 
     async def preamble(self, namespace: str, session: str, digest: bytes) -> list[bytes]:
@@ -219,7 +216,7 @@ class History:
 
     async def session(self, namespace: str, name: str) -> SessionRow | None:
         """The session with our id `name`, else the one that the client gave this name."""
-        rows = await self._db.read_snapshot(rows_of(sql.SESSION, namespace=namespace, name=plain(name)))
+        rows = await self._rows(sql.SESSION, namespace=namespace, name=plain(name))
         return _session(_ours_first(rows, name)[0]) if rows else None
 
     async def sessions(
@@ -241,16 +238,16 @@ class History:
         if "named" in only:
             asked["named"] = _beginning(plain(only["named"]))
         statement = sql.SESSIONS_BEFORE[with_side, tuple(sorted(only))]
-        return [_session(row) for row in await self._db.read_snapshot(rows_of(statement, **asked))]
+        return [_session(row) for row in await self._rows(statement, **asked)]
 
     async def session_count(self, namespace: str, *, with_side: bool = True) -> int:
         """The number of sessions."""
-        rows = await self._db.read_snapshot(rows_of(sql.SESSION_COUNT[with_side], namespace=namespace))
+        rows = await self._rows(sql.SESSION_COUNT[with_side], namespace=namespace)
         return int(rows[0][0])
 
     async def named(self, namespace: str, name: str) -> NamedSession | None:
         """Like `session`, as one row without counts."""
-        rows = await self._db.read_bounded(rows_of(sql.NAMED, namespace=namespace, name=plain(name)))
+        rows = await self._few(sql.NAMED, namespace=namespace, name=plain(name))
         if not rows:
             return None
         ident, external_id, epoch, full_history, appends = _ours_first(rows, name)[0]
@@ -286,7 +283,7 @@ class History:
 
     async def pins(self, namespace: str, session: str) -> list[PinRow]:
         """In order of arrival."""
-        rows = await self._db.read_bounded(rows_of(sql.PINS_OF, namespace=namespace, session=session))
+        rows = await self._few(sql.PINS_OF, namespace=namespace, session=session)
         return [PinRow(chain, at, lifted_at is not None) for chain, at, lifted_at in rows]
 
     async def add_pin(self, namespace: str, session: str, chain: bytes, now: float) -> None:
@@ -303,7 +300,7 @@ class History:
     async def remove_pin(self, namespace: str, session: str, chain: bytes) -> bool:
         """Remove a pin by hand. False when there was none."""
         key = {"namespace": namespace, "session": session, "chain": chain}
-        return (await self._db.write([step(sql.REMOVE_PIN, **key)]))[0] > 0
+        return await self._wrote(sql.REMOVE_PIN, **key) > 0
 
     async def _put_pin(self, key: Params, now: float, lifted_at: float | None) -> None:
         put = step(sql.PUT_PIN, **key, created_at=now, lifted_at=lifted_at, back=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,6 +19,8 @@ from palimpsest.storage.sql import (
     HAS_BODY,
     LIMIT,
     ONE,
+    Query,
+    Where,
     among,
     columns_of,
     most,
@@ -58,11 +60,10 @@ FACTS = (
     *("chain", "canonical", "role", "tokens", "depth", "arrival"),
     *("relayed", "state", "finish_reason", "created_at", "digest"),
 )
-Where: TypeAlias = sa.ColumnElement[bool]
 _NO_BYTES = sa.cast(sa.null(), sa.LargeBinary)
 
 
-def _has_live_child(at: Any, name: str) -> sa.ColumnElement[bool]:
+def _has_live_child(at: Any, name: str) -> Where:
     """A message on the path follows directly."""
     child = MESSAGES.alias(name)
     return there_is(
@@ -73,13 +74,13 @@ def _has_live_child(at: Any, name: str) -> sa.ColumnElement[bool]:
     )
 
 
-def is_extended(at: Any) -> sa.ColumnElement[bool]:
+def is_extended(at: Any) -> Where:
     """A later message follows, directly or after a rebase based or anchored there.
 
     `at` holds columns or parameters by the names "namespace", "session" and "chain".
     """
 
-    def stands_on(end: str) -> sa.ColumnElement[bool]:
+    def stands_on(end: str) -> Where:
         # Nested, not joined: SQLite would start the join with every message of the session.
         rebase = REBASES.alias(f"by_{end}")
         return there_is(
@@ -92,12 +93,12 @@ def is_extended(at: Any) -> sa.ColumnElement[bool]:
     return sa.or_(_has_live_child(at, "child"), stands_on("anchor"), stands_on("base"))
 
 
-def _scope(table: sa.FromClause, *, scoped: bool) -> list[sa.ColumnElement[bool]]:
+def _scope(table: sa.FromClause, *, scoped: bool) -> list[Where]:
     where = [table.c.namespace == p("namespace")]
     return [*where, table.c.session == p("session") if scoped else _is_whole(table)]
 
 
-def _is_whole(table: sa.FromClause) -> sa.ColumnElement[bool]:
+def _is_whole(table: sa.FromClause) -> Where:
     """The row's session is not being imported or erased."""
     return there_is(SESSIONS.c.id == table.c.session, of_namespace(SESSIONS))
 
@@ -108,7 +109,7 @@ def _deepest(size: int, *, scoped: bool, answered: bool) -> sa.ScalarSelect[Any]
     columns = (sa.column("chain", sa.LargeBinary), sa.column("place", sa.Integer))
     asked = sa.values(*columns, name="asked").data(listed).cte("asked")
 
-    def stored(table: sa.FromClause, *where: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    def stored(table: sa.FromClause, *where: Where) -> Where:
         here = (*_scope(table, scoped=scoped), table.c.chain == asked.c.chain)
         rows = sa.select(table.c.answers).where(*here, *where).correlate(asked)
         if not answered:
@@ -121,7 +122,7 @@ def _deepest(size: int, *, scoped: bool, answered: bool) -> sa.ScalarSelect[Any]
     return found.scalar_subquery()
 
 
-def _point(point: sa.FromClause, message: sa.FromClause, relayed: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _point(point: sa.FromClause, message: sa.FromClause, relayed: Where) -> Query:
     """A point's columns, with canonical digest, role and state taken from `message`.
 
     The outcome is the state of the newest exchange that ended there.
@@ -166,7 +167,7 @@ def _points_at_deepest(size: int, *, scoped: bool, answered: bool) -> sa.Compoun
     return sa.union_all(*newest)
 
 
-def _relayed(*, scoped: bool) -> sa.Select[Any]:
+def _relayed(*, scoped: bool) -> Query:
     """One bounded SELECT per digest: SQLite has no LATERAL, and one LIMIT over all would starve some."""
     newest = (
         sa.select(MESSAGES.c.chain, MESSAGES.c.session)
@@ -185,18 +186,16 @@ def _relayed(*, scoped: bool) -> sa.Select[Any]:
     return rows.order_by(MESSAGES.c.session.desc(), MESSAGES.c.arrival.desc())
 
 
-RELAYED = {scoped: Statement(_relayed(scoped=scoped)) for scoped in (False, True)}
+RELAYED = {scoped: _relayed(scoped=scoped) for scoped in (False, True)}
 POINTS_AT_DEEPEST = {
-    (size, scoped, answered): Statement(partial(_points_at_deepest, size, scoped=scoped, answered=answered))
+    (size, scoped, answered): partial(_points_at_deepest, size, scoped=scoped, answered=answered)
     for size in PROBE_SIZES
     for scoped in (False, True)
     for answered in (False, True)
 }
 
 
-def walk(
-    via: str, names: Sequence[str], goes_on: Callable[[sa.CTE, sa.ColumnElement[int]], Where]
-) -> sa.Select[Any]:
+def walk(via: str, names: Sequence[str], goes_on: Callable[[sa.CTE, sa.ColumnElement[int]], Where]) -> Query:
     """The points back from `chain`: a message leads to its parent, a rebase to its `via`.
 
     Each with its `names`, base and members. Arrival must decrease at every step, so the walk always ends;
@@ -230,7 +229,7 @@ def _until_since(start: sa.CTE, _: sa.ColumnElement[int]) -> Where:
     return sa.or_(start.c.chain.is_distinct_from(p("since", sa.LargeBinary)), start.c.members.is_not(None))
 
 
-def _newest_of_all() -> sa.Select[Any]:
+def _newest_of_all() -> Query:
     """Ids grow with time: the newest exchanges are at the end of the key."""
     columns = columns_of(EXCHANGES, "id", "namespace", "session", "mark")
     newest = sa.select(*columns).order_by(EXCHANGES.c.id.desc()).limit(_LOOKED_AT).subquery()
@@ -239,14 +238,14 @@ def _newest_of_all() -> sa.Select[Any]:
     return sa.select(newest.c.session).where(*own).order_by(newest.c.id.desc())
 
 
-BY_BASE = Statement(walk("base", FACTS, _until_since))
-BY_ANCHOR = Statement(walk("anchor", FACTS, _until_since))
+BY_BASE = walk("base", FACTS, _until_since)
+BY_ANCHOR = walk("anchor", FACTS, _until_since)
 MESSAGES_AMONG = sized(
     lambda size: sa.select(*columns_of(MESSAGES, *FACTS)).where(
         of_session(MESSAGES), among(MESSAGES.c.chain, "chain", size)
     )
 )
-MESSAGE = Statement(
+MESSAGE = (
     sa.select(MESSAGES.c.session, BODIES.c.body, *columns_of(MESSAGES, *FACTS))
     .join(BODIES, HAS_BODY)
     .where(
@@ -258,12 +257,10 @@ MESSAGE = Statement(
     .order_by(MESSAGES.c.chain, MESSAGES.c.session.desc())
     .limit(ONE)
 )
-PREAMBLE = Statement(
-    sa.select(PREAMBLES.c.bodies).where(of_session(PREAMBLES), PREAMBLES.c.digest == p("digest"))
-)
-NEWEST_OF_ALL = Statement(_newest_of_all())
+PREAMBLE = sa.select(PREAMBLES.c.bodies).where(of_session(PREAMBLES), PREAMBLES.c.digest == p("digest"))
+NEWEST_OF_ALL = _newest_of_all()
 # What was said in a session before an arrival, the newest first.
-SAID_BEFORE = Statement(
+SAID_BEFORE = (
     sa.select(*columns_of(MESSAGES, "arrival", "chain", "role", "relayed", "created_at"), BODIES.c.body)
     .join(BODIES, HAS_BODY)
     .where(
@@ -276,36 +273,30 @@ SAID_BEFORE = Statement(
 )
 
 
-def _heads(table: sa.Table, *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _heads(table: sa.Table, *where: Where) -> Query:
     columns = columns_of(table, "chain", "answers", "depth", "arrival", "preamble")
     return sa.select(*columns).where(of_session(table), table.c.is_head.is_(sa.true()), *where)
 
 
-HEADS = Statement(sa.union_all(_heads(MESSAGES, MESSAGES.c.state.in_(ON_PATH)), _heads(REBASES)))
+HEADS = sa.union_all(_heads(MESSAGES, MESSAGES.c.state.in_(ON_PATH)), _heads(REBASES))
 # The numbers of different instructions and of marked requests.
-VARIETY = Statement(
-    sa.select(sa.func.count(EXCHANGES.c.preamble.distinct()), sa.func.count(EXCHANGES.c.mark)).where(
-        of_session(EXCHANGES)
-    )
+VARIETY = sa.select(sa.func.count(EXCHANGES.c.preamble.distinct()), sa.func.count(EXCHANGES.c.mark)).where(
+    of_session(EXCHANGES)
 )
 # Messages, then rebases, which continue from their anchor.
-POINTS = Statement(
-    sa.union_all(
-        sa.select(
-            *columns_of(MESSAGES, "chain", "parent", "role", "relayed", "arrival", "is_head", "digest"),
-            *columns_of(MESSAGES, "depth", "answers", "preamble"),
-        ).where(of_session(MESSAGES), MESSAGES.c.state.in_(ON_PATH)),
-        sa.select(
-            *(REBASES.c.chain, REBASES.c.anchor, sa.literal_column("''"), sa.true(), REBASES.c.arrival),
-            *columns_of(REBASES, "is_head", "chain", "depth", "answers", "preamble"),
-        ).where(of_session(REBASES)),
-    )
+POINTS = sa.union_all(
+    sa.select(
+        *columns_of(MESSAGES, "chain", "parent", "role", "relayed", "arrival", "is_head", "digest"),
+        *columns_of(MESSAGES, "depth", "answers", "preamble"),
+    ).where(of_session(MESSAGES), MESSAGES.c.state.in_(ON_PATH)),
+    sa.select(
+        *(REBASES.c.chain, REBASES.c.anchor, sa.literal_column("''"), sa.true(), REBASES.c.arrival),
+        *columns_of(REBASES, "is_head", "chain", "depth", "answers", "preamble"),
+    ).where(of_session(REBASES)),
 )
-REQUESTS = Statement(
-    sa.select(*columns_of(EXCHANGES, "head", "preamble", "arrival", "mark", "mode", "tokens_full")).where(
-        of_session(EXCHANGES), EXCHANGES.c.state.not_in(OFF_PATH)
-    )
-)
+REQUESTS = sa.select(
+    *columns_of(EXCHANGES, "head", "preamble", "arrival", "mark", "mode", "tokens_full")
+).where(of_session(EXCHANGES), EXCHANGES.c.state.not_in(OFF_PATH))
 PREAMBLES_AMONG = sized(
     lambda size: sa.select(PREAMBLES.c.digest, PREAMBLES.c.bodies).where(
         of_session(PREAMBLES), among(PREAMBLES.c.digest, "digest", size)
@@ -318,15 +309,13 @@ def _counted(table: sa.Table) -> sa.ColumnElement[int]:
     return sa.select(sa.func.count()).select_from(table).where(*own).scalar_subquery()
 
 
-def _by_name(rows: sa.Select[Any]) -> Statement:
+def _by_name(rows: Query) -> Statement:
     """The session by our id and by the client's name. For an OR, SQLite would read the whole namespace."""
-    return Statement(
-        sa.union_all(*(rows.where(SESSIONS.c[name] == p("name")) for name in ("id", "external_id")))
-    )
+    return sa.union_all(*(rows.where(SESSIONS.c[name] == p("name")) for name in ("id", "external_id")))
 
 
-def _with_and_without_side(rows: sa.Select[Any]) -> dict[bool, Statement]:
-    return {True: Statement(rows), False: Statement(rows.where(SESSIONS.c.is_side.is_not(sa.true())))}
+def _with_and_without_side(rows: Query) -> dict[bool, Statement]:
+    return {True: rows, False: rows.where(SESSIONS.c.is_side.is_not(sa.true()))}
 
 
 _SESSION_ROWS = sa.select(
@@ -337,7 +326,7 @@ _SESSION_ROWS = sa.select(
 ).where(of_namespace(SESSIONS))
 
 
-def _sessions_with(fields: Sequence[str]) -> sa.Select[Any]:
+def _sessions_with(fields: Sequence[str]) -> Query:
     """Sessions before an id, newest first; with `fields`: those with an exchange that has them all.
 
     "named": those whose name or id is like this.
@@ -373,7 +362,7 @@ SESSION_COUNT = _with_and_without_side(
     sa.select(sa.func.count()).select_from(SESSIONS).where(of_namespace(SESSIONS))
 )
 # An answer by the upstream's response id, and whether it has hidden rounds.
-RESPONSE = Statement(
+RESPONSE = (
     sa.select(
         *columns_of(EXCHANGES, "session", "answer", "preamble"),
         there_is(
@@ -392,12 +381,10 @@ RESPONSE = Statement(
     .order_by(EXCHANGES.c.id.desc())
     .limit(ONE)
 )
-PINS_OF = Statement(
+PINS_OF = (
     sa.select(*columns_of(PINS, "chain", "created_at", "lifted_at"))
     .where(of_session(PINS))
     .order_by(PINS.c.arrival)
 )
-PUT_PIN = Statement(replacing(row_in_session(PINS), lifted_at=p(PINS.c.lifted_at)))
-REMOVE_PIN = Statement(
-    sa.delete(PINS).where(of_session(PINS), PINS.c.chain == p("chain"), PINS.c.lifted_at.is_(None))
-)
+PUT_PIN = replacing(row_in_session(PINS), lifted_at=p(PINS.c.lifted_at))
+REMOVE_PIN = sa.delete(PINS).where(of_session(PINS), PINS.c.chain == p("chain"), PINS.c.lifted_at.is_(None))

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 import sqlalchemy as sa
 
-from palimpsest.storage.database import Params, SqlDatabase, Statement, Step, p, rows_of, step
+from palimpsest.storage.database import Params, Repository, SqlDatabase, Statement, Step, p, step
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
     IN_EPOCH,
     LIMIT,
     ONE,
+    Query,
+    Where,
     among,
     arrivals_step,
     columns_of,
@@ -166,7 +168,7 @@ def _remember(kept: OrderedDict[K, None], key: K) -> None:
         kept.popitem(last=False)
 
 
-class Journal:
+class Journal(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method.
 
     `server` is this server's id where others may share the database. None where a server has the database
@@ -174,7 +176,7 @@ class Journal:
     """
 
     def __init__(self, database: SqlDatabase, known: KnownSessions, server: str | None) -> None:
-        self._db = database
+        super().__init__(database)
         self._known = known
         self.server = server
 
@@ -190,7 +192,7 @@ class Journal:
         """Events with a `seq` above `after`, oldest first; of these types (at most 32), or of all."""
         named = listed("type", [plain(each) for each in types], _MOST_TYPES) if types else {}
         asked = {"namespace": namespace, "session": session, "after": after, "limit": limit, **named}
-        rows = await self._db.read_snapshot(rows_of(_EVENTS[bool(types)], **asked))
+        rows = await self._rows(_EVENTS[bool(types)], **asked)
         return [EventRow(*row) for row in rows]
 
     async def add_checkpoint(
@@ -221,13 +223,13 @@ class Journal:
         """The session's checkpoints, newest first; those with a lower `arrival` than `before`."""
         asked = {"namespace": namespace, "session": session, "limit": limit}
         asked["before"] = _LATEST if before is None else before
-        rows = await self._db.read_snapshot(rows_of(_CHECKPOINTS, **asked))
+        rows = await self._rows(_CHECKPOINTS, **asked)
         return [CheckpointRow(*row) for row in rows]
 
     async def checkpoint(self, namespace: str, session: str, checkpoint_id: str) -> CheckpointRow | None:
         """One of the session's checkpoints."""
         asked = {"namespace": namespace, "session": session, "id": plain(checkpoint_id)}
-        rows = await self._db.read_snapshot(rows_of(_CHECKPOINT, **asked))
+        rows = await self._rows(_CHECKPOINT, **asked)
         return CheckpointRow(*rows[0]) if rows else None
 
     async def add_memory(self, namespace: str, session: str, memory: MemoryRow) -> None:
@@ -247,7 +249,7 @@ class Journal:
         named = listed("kind", kinds or _KINDS, len(_KINDS))
         asked = {"namespace": namespace, "session": session, "limit": limit, **named}
         asked["before"] = _LATEST if before is None else before
-        return [MemoryRow(*row) for row in await self._db.read_snapshot(rows_of(_MEMORIES, **asked))]
+        return [MemoryRow(*row) for row in await self._rows(_MEMORIES, **asked)]
 
     async def search_memories(
         self, namespace: str, words: Sequence[str], limit: int, before: str | None = None
@@ -261,7 +263,7 @@ class Journal:
         patterns = listed("word", [_pattern(word) for word in words] or ["%"], _MOST_WORDS)
         asked = {"namespace": namespace, "limit": limit, **patterns}
         asked["before"] = plain(before) if before else AFTER_ALL_IDS
-        rows = await self._db.read_snapshot(rows_of(_SEARCH, **asked))
+        rows = await self._rows(_SEARCH, **asked)
         return [MemoryRow(*row) for row in rows]
 
     async def replace_memory_block(
@@ -283,7 +285,7 @@ class Journal:
 
     async def settings_of(self, namespace: str, session: str) -> bytes | None:
         """The session's settings as stored, or None; reads one row inline."""
-        rows = await self._db.read_bounded(rows_of(_SETTINGS, namespace=namespace, session=session))
+        rows = await self._few(_SETTINGS, namespace=namespace, session=session)
         return bytes(rows[0][0]) if rows else None
 
     async def put_settings(self, namespace: str, session: str, payload: bytes | None) -> None:
@@ -295,11 +297,11 @@ class Journal:
 
     async def add_spending(self, namespace: str, day: str, spent: TokensSpent) -> None:
         """Add to the sum of `day`, a UTC date as YYYY-MM-DD. Not idempotent."""
-        await self._db.write([step(_ADD_SPENDING, namespace=namespace, day=day, **fields_of(spent))])
+        await self._wrote(_ADD_SPENDING, namespace=namespace, day=day, **fields_of(spent))
 
     async def spending(self, namespace: str, since: str) -> TokensSpent:
         """The sum of the day `since` and later ones."""
-        rows = await self._db.read_bounded(rows_of(_SPENDING, namespace=namespace, day=since))
+        rows = await self._few(_SPENDING, namespace=namespace, day=since)
         return TokensSpent(*map(int, rows[0]))
 
     async def take_lease(self, key: str, holder: str, now: float, seconds: float) -> bool:
@@ -309,24 +311,24 @@ class Journal:
         namespace. `now` is the caller's clock, so servers' clocks should agree within seconds.
         """
         lease = {"key": key, "holder": holder, "expires_at": now + seconds}
-        return (await self._db.write([step(_TAKE_LEASE, **lease, now=now)]))[0] > 0
+        return await self._wrote(_TAKE_LEASE, **lease, now=now) > 0
 
     async def renew_lease(self, key: str, holder: str, now: float, seconds: float) -> bool:
         """Extend the lease until `now + seconds`. False when `holder` has lost it."""
         lease = {"key": key, "holder": holder, "expires_at": now + seconds}
-        return (await self._db.write([step(_RENEW_LEASE, **lease)]))[0] > 0
+        return await self._wrote(_RENEW_LEASE, **lease) > 0
 
     async def release_lease(self, key: str, holder: str) -> None:
         """Release the lease if `holder` has it."""
-        await self._db.write([step(_RELEASE_LEASE, key=key, holder=holder)])
+        await self._wrote(_RELEASE_LEASE, key=key, holder=holder)
 
     async def is_leased(self, key: str, now: float, besides: str = "") -> bool:
         """True while a holder other than `besides` has the lease."""
-        return bool(await self._db.read_bounded(rows_of(_IS_LEASED, key=key, now=now, besides=besides)))
+        return bool(await self._few(_IS_LEASED, key=key, now=now, besides=besides))
 
     async def beat(self) -> None:
         """Announce this server to the others: before it opens exchanges, then periodically."""
-        await self._db.write([step(_BEAT, id=self.server)])
+        await self._wrote(_BEAT, id=self.server)
 
     async def leave(self) -> None:
         """Withdraw this server, which has closed its exchanges."""
@@ -337,7 +339,7 @@ class Journal:
 
         A living server's number grows; 0: it was never announced.
         """
-        return dict(map(tuple, await self._db.read_bounded(rows_of(_BEATS, id=self.server))))
+        return dict(map(tuple, await self._few(_BEATS, id=self.server)))
 
     async def give_up(self, server: str, beats: int) -> bool:
         """Mark the server's open exchanges as failed; free its leases and what it reserved of quotas.
@@ -377,14 +379,14 @@ def _pattern(word: str) -> str:
     return f"%{found}%"
 
 
-def _events(*of_types: sa.ColumnElement[bool]) -> Statement:
+def _events(*of_types: Where) -> Statement:
     rows = sa.select(*columns_of(EVENTS, "id", "type", "payload", "created_at", "seq"))
     after = EVENTS.c.seq > p("after", sa.BigInteger)
     rows = rows.where(of_session(EVENTS), after, *of_types).order_by(EVENTS.c.seq)
-    return Statement(rows.limit(LIMIT))
+    return rows.limit(LIMIT)
 
 
-def _memories(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _memories(*where: Where) -> Query:
     columns = columns_of(MEMORIES, "id", "kind", "text", "compaction", "created_at", "session", "arrival")
     return sa.select(*columns).where(of_namespace(MEMORIES), *where).limit(LIMIT)
 
@@ -400,90 +402,79 @@ def _remove_all() -> sa.Delete:
     )
 
 
-ADD_EVENT = Statement(row_in_session(EVENTS).on_conflict_do_nothing())
-ADD_NUMBERED_EVENT = Statement(new_row(EVENTS).on_conflict_do_nothing())
-ADD_EVENT_IN_EPOCH = Statement(row_in_session(EVENTS, IN_EPOCH).on_conflict_do_nothing())
+ADD_EVENT = row_in_session(EVENTS).on_conflict_do_nothing()
+ADD_NUMBERED_EVENT = new_row(EVENTS).on_conflict_do_nothing()
+ADD_EVENT_IN_EPOCH = row_in_session(EVENTS, IN_EPOCH).on_conflict_do_nothing()
 _EVENTS = {False: _events(), True: _events(among(EVENTS.c.type, "type", _MOST_TYPES))}
 
 _STORED_CHECKPOINTS = sa.select(
     *columns_of(CHECKPOINTS, "id", "kind", "point", "created_at", "arrival")
 ).where(of_session(CHECKPOINTS))
-_ADD_CHECKPOINT = Statement(row_in_session(CHECKPOINTS).on_conflict_do_nothing())
-_CHECKPOINTS = Statement(
+_ADD_CHECKPOINT = row_in_session(CHECKPOINTS).on_conflict_do_nothing()
+_CHECKPOINTS = (
     _STORED_CHECKPOINTS.where(CHECKPOINTS.c.arrival < p("before", sa.BigInteger))
     .order_by(CHECKPOINTS.c.arrival.desc())
     .limit(LIMIT)
 )
-_CHECKPOINT = Statement(_STORED_CHECKPOINTS.where(CHECKPOINTS.c.id == p("id")))
+_CHECKPOINT = _STORED_CHECKPOINTS.where(CHECKPOINTS.c.id == p("id"))
 
-_ADD_MEMORY = Statement(row_in_session(MEMORIES).on_conflict_do_nothing())
-ADD_MEMORY_IN_EPOCH = Statement(row_in_session(MEMORIES, IN_EPOCH).on_conflict_do_nothing())
-_PUT_BLOCK = Statement(
-    replacing(row_in_session(MEMORIES), "arrival", "kind", "text", "searched", "compaction", "created_at")
+_ADD_MEMORY = row_in_session(MEMORIES).on_conflict_do_nothing()
+ADD_MEMORY_IN_EPOCH = row_in_session(MEMORIES, IN_EPOCH).on_conflict_do_nothing()
+_PUT_BLOCK = replacing(
+    row_in_session(MEMORIES), "arrival", "kind", "text", "searched", "compaction", "created_at"
 )
-_REMOVE_ALL = Statement(_remove_all())
-_MEMORIES = Statement(
-    _memories(
-        MEMORIES.c.session == p("session"),
-        among(MEMORIES.c.kind, "kind", len(_KINDS)),
-        MEMORIES.c.arrival < p("before", sa.BigInteger),
-    ).order_by(MEMORIES.c.arrival.desc())
-)
-_SEARCH = Statement(
-    _memories(
-        MEMORIES.c.id < p("before"),
-        *(MEMORIES.c.searched.like(p(f"word_{i}", sa.Text), escape=_ESCAPE) for i in range(_MOST_WORDS)),
-    ).order_by(MEMORIES.c.id.desc())
-)
+_REMOVE_ALL = _remove_all()
+_MEMORIES = _memories(
+    MEMORIES.c.session == p("session"),
+    among(MEMORIES.c.kind, "kind", len(_KINDS)),
+    MEMORIES.c.arrival < p("before", sa.BigInteger),
+).order_by(MEMORIES.c.arrival.desc())
+_SEARCH = _memories(
+    MEMORIES.c.id < p("before"),
+    *(MEMORIES.c.searched.like(p(f"word_{i}", sa.Text), escape=_ESCAPE) for i in range(_MOST_WORDS)),
+).order_by(MEMORIES.c.id.desc())
 
-_SETTINGS = Statement(sa.select(SESSION_SETTINGS.c.payload).where(of_session(SESSION_SETTINGS)))
-_PUT_SETTINGS = Statement(replacing(row_in_session(SESSION_SETTINGS), "payload"))
-_REMOVE_SETTINGS = Statement(sa.delete(SESSION_SETTINGS).where(of_session(SESSION_SETTINGS)))
+_SETTINGS = sa.select(SESSION_SETTINGS.c.payload).where(of_session(SESSION_SETTINGS))
+_PUT_SETTINGS = replacing(row_in_session(SESSION_SETTINGS), "payload")
+_REMOVE_SETTINGS = sa.delete(SESSION_SETTINGS).where(of_session(SESSION_SETTINGS))
 
 # Older rows have no cached tokens.
 _SPENT = {name: sa.func.coalesce(SPENDING.c[name], 0) for name in fields_of(TokensSpent())}
 _NEW_SPENDING = new_row(SPENDING)
 _ADDED = {name: spent + _NEW_SPENDING.excluded[name] for name, spent in _SPENT.items()}
-_ADD_SPENDING = Statement(replacing(_NEW_SPENDING, **_ADDED))
-_SPENDING = Statement(
-    sa.select(
-        *(sa.func.coalesce(sa.func.sum(spent), sa.literal_column("0")) for spent in _SPENT.values())
-    ).where(of_namespace(SPENDING), SPENDING.c.day >= p("day"))
-)
+_ADD_SPENDING = replacing(_NEW_SPENDING, **_ADDED)
+_SPENDING = sa.select(
+    *(sa.func.coalesce(sa.func.sum(spent), sa.literal_column("0")) for spent in _SPENT.values())
+).where(of_namespace(SPENDING), SPENDING.c.day >= p("day"))
 
 _HELD = (LEASES.c.key == p("key"), LEASES.c.holder == p("holder"))
 # Evaluated once the row is locked: of two concurrent takers the second sees the first's lease.
 _IS_FREE = sa.or_(
     LEASES.c.expires_at <= p("now", sa.Double), LEASES.c.holder == new_row(LEASES).excluded.holder
 )
-_TAKE_LEASE = Statement(replacing(new_row(LEASES), "holder", "expires_at", where=_IS_FREE))
-_RENEW_LEASE = Statement(sa.update(LEASES).where(*_HELD).values(expires_at=p(LEASES.c.expires_at)))
-_RELEASE_LEASE = Statement(sa.delete(LEASES).where(*_HELD))
-_IS_LEASED = Statement(
-    sa.select(LEASES.c.key).where(
-        LEASES.c.key == p("key"), LEASES.c.expires_at > p("now", sa.Double), LEASES.c.holder != p("besides")
-    )
+_TAKE_LEASE = replacing(new_row(LEASES), "holder", "expires_at", where=_IS_FREE)
+_RENEW_LEASE = sa.update(LEASES).where(*_HELD).values(expires_at=p(LEASES.c.expires_at))
+_RELEASE_LEASE = sa.delete(LEASES).where(*_HELD)
+_IS_LEASED = sa.select(LEASES.c.key).where(
+    LEASES.c.key == p("key"), LEASES.c.expires_at > p("now", sa.Double), LEASES.c.holder != p("besides")
 )
 
 _OPEN = EXCHANGES.c.state == sa.literal_column("'open'")
 _IS_THERE = there_is(SERVERS.c.id == p("id"))
-_BEAT = Statement(replacing(new_row(SERVERS, beats=ONE), beats=SERVERS.c.beats + ONE))
-_LEAVE = Statement(sa.delete(SERVERS).where(SERVERS.c.id == p("id")))
+_BEAT = replacing(new_row(SERVERS, beats=ONE), beats=SERVERS.c.beats + ONE)
+_LEAVE = sa.delete(SERVERS).where(SERVERS.c.id == p("id"))
 # A handful of rows: the servers, and those with open exchanges.
-_BEATS = Statement(
-    sa.union(
-        sa.select(SERVERS.c.id, SERVERS.c.beats).where(SERVERS.c.id != p("id")),
-        sa.select(EXCHANGES.c.server, sa.literal_column("0")).where(
-            _OPEN, EXCHANGES.c.server != p("id"), EXCHANGES.c.server.not_in(sa.select(SERVERS.c.id))
-        ),
-    )
+_BEATS = sa.union(
+    sa.select(SERVERS.c.id, SERVERS.c.beats).where(SERVERS.c.id != p("id")),
+    sa.select(EXCHANGES.c.server, sa.literal_column("0")).where(
+        _OPEN, EXCHANGES.c.server != p("id"), EXCHANGES.c.server.not_in(sa.select(SERVERS.c.id))
+    ),
 )
-_STOPPED = Statement(sa.delete(SERVERS).where(SERVERS.c.id == p("id"), SERVERS.c.beats == p("beats")))
-OPEN_FAILED = sa.update(EXCHANGES).where(_OPEN).values(state=sa.literal_column("'failed'"))
+_STOPPED = sa.delete(SERVERS).where(SERVERS.c.id == p("id"), SERVERS.c.beats == p("beats"))
 # No process is left to close the exchanges of a killed one; failed, they do not make a retry ambiguous.
-FAIL_OPEN = Statement(OPEN_FAILED)
+OPEN_FAILED = sa.update(EXCHANGES).where(_OPEN).values(state=sa.literal_column("'failed'"))
 # All only after `_STOPPED` has removed the server's row: a server that beat since still has one.
-FAIL_OPEN_OF = Statement(OPEN_FAILED.where(EXCHANGES.c.server == p("id", sa.Text), ~_IS_THERE))
-_FREE_LEASES = Statement(sa.delete(LEASES).where(LEASES.c.holder == p("id"), ~_IS_THERE))
-_FREE_RESERVED_OF = Statement(sa.delete(RESERVED).where(RESERVED.c.server == p("id"), ~_IS_THERE))
-FREE_RESERVED = Statement(sa.delete(RESERVED))
+FAIL_OPEN_OF = OPEN_FAILED.where(EXCHANGES.c.server == p("id", sa.Text), ~_IS_THERE)
+_FREE_LEASES = sa.delete(LEASES).where(LEASES.c.holder == p("id"), ~_IS_THERE)
+_FREE_RESERVED_OF = sa.delete(RESERVED).where(RESERVED.c.server == p("id"), ~_IS_THERE)
+FREE_RESERVED = sa.delete(RESERVED)

@@ -12,11 +12,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from palimpsest.storage.database import SqlDatabase, Statement, p, rows_of
+from palimpsest.storage.database import Repository, p, rows_of
 from palimpsest.storage.exchange_log import id_at
 from palimpsest.storage.sql import (
     LIMIT,
     ONE,
+    Query,
+    Where,
     among,
     columns_of,
     most,
@@ -89,20 +91,17 @@ class Failure:
     status: int | None
 
 
-class Namespaces:
+class Namespaces(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self._db = database
 
     async def page(self, after: str, limit: int) -> list[NamespaceRow]:
         """The namespaces with ids after `after`, in the order of their ids."""
-        rows = await self._db.read_snapshot(rows_of(_PAGE, after=plain(after), limit=limit))
+        rows = await self._rows(_PAGE, after=plain(after), limit=limit)
         return [NamespaceRow(*row) for row in rows]
 
     async def named(self, ident: str) -> NamespaceRow | None:
         """The namespace with this id."""
-        rows = await self._db.read_bounded(rows_of(_NAMED, id=plain(ident)))
+        rows = await self._few(_NAMED, id=plain(ident))
         return NamespaceRow(*rows[0]) if rows else None
 
     async def stored(self, namespaces: Sequence[str]) -> dict[str, Stored]:
@@ -134,17 +133,17 @@ class Namespaces:
         return await self._db.read_snapshot(reading, seconds=_SECONDS)
 
 
-def _in(table: sa.Table, size: int) -> sa.ColumnElement[bool]:
+def _in(table: sa.Table, size: int) -> Where:
     return among(table.c.namespace, "namespace", size)
 
 
-def _sessions(size: int) -> sa.Select[Any]:
+def _sessions(size: int) -> Query:
     times = sa.func.max(SESSIONS.c.updated_at), sa.func.min(SESSIONS.c.created_at)
     counted = sa.select(SESSIONS.c.namespace, sa.func.count(), *times).where(_in(SESSIONS, size))
     return counted.group_by(SESSIONS.c.namespace)
 
 
-def _messages(size: int) -> sa.Select[Any]:
+def _messages(size: int) -> Query:
     same = sa.and_(MESSAGES.c.session == SESSIONS.c.id, MESSAGES.c.namespace == SESSIONS.c.namespace)
     counted = sa.select(SESSIONS.c.namespace, sa.func.count()).join(MESSAGES, same)
     return counted.where(_in(SESSIONS, size)).group_by(SESSIONS.c.namespace)
@@ -157,14 +156,14 @@ _TOKENS = sa.func.coalesce(EXCHANGES.c.prompt_tokens, sa.literal_column("0")) + 
 )
 
 
-def _turns(size: int) -> sa.Select[Any]:
+def _turns(size: int) -> Query:
     later = EXCHANGES.c.id >= p("tokens_since", sa.Text)
     sums = total_of(sa.case((_FAILED, ONE))), total_of(sa.case((later, _TOKENS)))
     counted = sa.select(EXCHANGES.c.namespace, sa.func.count(), *sums).where(_SINCE, _in(EXCHANGES, size))
     return counted.group_by(EXCHANGES.c.namespace)
 
 
-def _models(size: int) -> sa.Select[Any]:
+def _models(size: int) -> Query:
     names = ("prompt", "cached", "written", "completion")
     sums = [total_of(EXCHANGES.c[f"{name}_tokens"]) for name in names]
     counted = EXCHANGES.c.prompt_tokens.is_not(None)
@@ -174,13 +173,11 @@ def _models(size: int) -> sa.Select[Any]:
 
 
 _COLUMNS = columns_of(NAMESPACES, *NamespaceRow.__slots__)
-_PAGE = Statement(
-    sa.select(*_COLUMNS).where(NAMESPACES.c.id > p("after")).order_by(NAMESPACES.c.id).limit(LIMIT)
-)
-_NAMED = Statement(sa.select(*_COLUMNS).where(NAMESPACES.c.id == p("id")))
+_PAGE = sa.select(*_COLUMNS).where(NAMESPACES.c.id > p("after")).order_by(NAMESPACES.c.id).limit(LIMIT)
+_NAMED = sa.select(*_COLUMNS).where(NAMESPACES.c.id == p("id"))
 _SESSIONS, _MESSAGES = sized(_sessions), sized(_messages)
 _TURNS, _MODELS = sized(_turns), sized(_models)
-_FAILURES = Statement(
+_FAILURES = (
     sa.select(*columns_of(EXCHANGES, *Failure.__slots__))
     .where(of_namespace(EXCHANGES), _SINCE, _FAILED)
     .order_by(EXCHANGES.c.id.desc())

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from palimpsest.core.utc import DAY
 from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.accounts import KeyRow
-from palimpsest.storage.database import SqlDatabase, Statement, p, rows_of
+from palimpsest.storage.database import Repository, p, rows_of
 from palimpsest.storage.sql import LIMIT, of_namespace, there_is, total_of
 from palimpsest.storage.tables import BODIES, EXCHANGES, KEYS, SESSIONS
 
@@ -85,11 +85,8 @@ class OldSession:
     updated_at: float
 
 
-class OldSessions:
+class OldSessions(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self._db = database
 
     async def before(self, at: float, limit: int) -> list[OldSession]:
         """Sessions that were written to last before `at`, the oldest first.
@@ -102,7 +99,7 @@ class OldSessions:
     async def oldest(self, namespace: str, limit: int) -> list[OldSession]:
         """The namespace's sessions, the oldest first."""
         asked = {"namespace": namespace, "limit": limit}
-        return [OldSession(*row) for row in await self._db.read_snapshot(rows_of(_OLDEST, **asked))]
+        return [OldSession(*row) for row in await self._rows(_OLDEST, **asked)]
 
     async def sizes(self, above: int = 0) -> dict[str, int]:
         """Bytes of the bodies of each namespace, each body once; only of those with more than `above`.
@@ -115,7 +112,7 @@ class OldSessions:
     async def size(self, namespace: str, session: str) -> int:
         """Bytes of the session's bodies, those included that other sessions share."""
         asked = {"namespace": namespace, "session": session}
-        return int((await self._db.read_snapshot(rows_of(_SIZE, **asked)))[0][0])
+        return int((await self._rows(_SIZE, **asked))[0][0])
 
 
 async def due(there: OldSessions, limits: NamespaceLimits, now: float) -> list[OldSession]:
@@ -155,16 +152,14 @@ _OLDEST_FIRST = (
 _WITH_LIMITS = sa.select(KEYS.c.namespace).where(
     sa.or_(KEYS.c.retention_days.is_not(None), KEYS.c.retention_bytes.is_not(None))
 )
-_BEFORE = Statement(
-    _OLDEST_FIRST.where(SESSIONS.c.updated_at < p("at", sa.Double), SESSIONS.c.namespace.not_in(_WITH_LIMITS))
+_BEFORE = _OLDEST_FIRST.where(
+    SESSIONS.c.updated_at < p("at", sa.Double), SESSIONS.c.namespace.not_in(_WITH_LIMITS)
 )
-_OLDEST = Statement(_OLDEST_FIRST.where(of_namespace(SESSIONS)))
+_OLDEST = _OLDEST_FIRST.where(of_namespace(SESSIONS))
 _BYTES = total_of(sa.func.length(BODIES.c.body))
-_SIZES = Statement(
+_SIZES = (
     sa.select(BODIES.c.namespace, _BYTES)
     .group_by(BODIES.c.namespace)
     .having(p("above", sa.BigInteger) < _BYTES)
 )
-_SIZE = Statement(
-    sa.select(_BYTES).where(BODIES.c.digest.in_(rules.digests(rules.SESSION)), of_namespace(BODIES))
-)
+_SIZE = sa.select(_BYTES).where(BODIES.c.digest.in_(rules.digests(rules.SESSION)), of_namespace(BODIES))

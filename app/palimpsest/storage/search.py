@@ -23,7 +23,7 @@ from typing import Literal
 from palimpsest.core.history.stored_points import MessageState, Rebase, path_of
 from palimpsest.core.recall.words import CorpusStatistics
 from palimpsest.storage import search_sql as sql
-from palimpsest.storage.database import Params, Reading, Row, SqlDatabase, Statement, Step, rows_of
+from palimpsest.storage.database import Params, Reading, Repository, Row, Statement, Step, rows_of
 from palimpsest.storage.search_index import (
     MOST_WORDS,
     NO_WORD,
@@ -133,11 +133,8 @@ class Scanned:
     is_all: bool
 
 
-class Search:
+class Search(Repository):
     """See the module docstring."""
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self._db = database
 
     async def unindexed(self, namespace: str, session: str, limit: int) -> Unindexed | None:
         """The oldest rows that are not in the index: at most `limit`, and about 4 MB or a single larger row.
@@ -148,10 +145,7 @@ class Search:
 
     async def lagging(self, namespace: str, limit: int) -> list[str]:
         """Ids of sessions that are not fully indexed, at most `limit`, the last written first."""
-        return [
-            row[0]
-            for row in await self._db.read_snapshot(rows_of(sql.LAGGING, namespace=namespace, limit=limit))
-        ]
+        return [row[0] for row in await self._rows(sql.LAGGING, namespace=namespace, limit=limit)]
 
     async def index(self, namespace: str, session: str, stretch: Stretch, entries: Sequence[Indexed]) -> bool:
         """Index the entries and move the mark to the end of the stretch.
@@ -227,7 +221,7 @@ class Search:
         rows_left, bytes_left = _MOST_ROWS, _MOST_BYTES
         is_all = True
         if sessions is None:
-            newest = await self._db.read_snapshot(rows_of(sql.NEWEST_SESSIONS, namespace=namespace))
+            newest = await self._rows(sql.NEWEST_SESSIONS, namespace=namespace)
             sessions, is_all = [row[0] for row in newest], len(newest) < sql.READ_SESSIONS
         for session in sessions:
             before = _AFTER_ALL
@@ -245,7 +239,7 @@ class Search:
     async def forget(self, namespace: str, session: str) -> int:
         """Remove the session from the index; returns the number of entries. Bytes stay until `scrub`."""
         key = {"namespace": namespace, "session": session}
-        held = await self._db.read_snapshot(rows_of(sql.ENTRIES, **key))
+        held = await self._rows(sql.ENTRIES, **key)
         await self._db.write([forgetting(key)])
         return int(held[0][0]) if held else 0
 

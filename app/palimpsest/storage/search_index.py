@@ -24,8 +24,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import NullType
 
 from palimpsest.errors import SettingsError
-from palimpsest.storage.database import Params, SqlDatabase, Statement, Step, p, rows_of, step
-from palimpsest.storage.sql import most, of_namespace
+from palimpsest.storage.database import Params, SqlDatabase, Step, p, rows_of, step
+from palimpsest.storage.sql import Where, most, of_namespace
 from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
 from palimpsest.storage.tables import RECALL_MARKS, RECALL_WORDS
 
@@ -176,29 +176,25 @@ def _as_array(element: WordsOf, compiler: SQLCompiler, **more: Any) -> str:
     return f"recall_words.words @> {words}" if element.holds else words
 
 
-def _entries_of(number: Any) -> sa.ColumnElement[bool]:
+def _entries_of(number: Any) -> Where:
     rowid = RECALL_WORDS.c.rowid
     return sa.and_(rowid >= number * PLACES, rowid < (number + 1) * PLACES)
 
 
 # Merges some pages of segments per call; a negative number in the first call starts merging all into one.
-_MERGE = Statement(sa.text("INSERT INTO recall_words (recall_words, rank) VALUES ('merge', :p_pages)"))
+_MERGE = sa.text("INSERT INTO recall_words (recall_words, rank) VALUES ('merge', :p_pages)")
 # The number of index pages, and whether a list of removed rows is left.
-_PAGES = Statement(sa.text("SELECT count(*) FROM recall_words_data"))
-_HAS_REMOVED = Statement(
-    sa.text("SELECT EXISTS (SELECT 1 FROM recall_words_data WHERE id >= :first)").bindparams(
-        first=_FIRST_REMOVED
-    )
+_PAGES = sa.text("SELECT count(*) FROM recall_words_data")
+_HAS_REMOVED = sa.text("SELECT EXISTS (SELECT 1 FROM recall_words_data WHERE id >= :first)").bindparams(
+    first=_FIRST_REMOVED
 )
 _NUMBER = p("number", RECALL_MARKS.c.number.type)
-_FORGET = Statement(nameless(RECALL_MARKS.c.session == p("session")))
-_FORGOTTEN = Statement(sa.select(RECALL_MARKS.c.number).where(RECALL_MARKS.c.namespace == _NOBODY))
+_FORGET = nameless(RECALL_MARKS.c.session == p("session"))
+_FORGOTTEN = sa.select(RECALL_MARKS.c.number).where(RECALL_MARKS.c.namespace == _NOBODY)
 _REMOVED = sa.select(RECALL_WORDS.c.rowid).where(_entries_of(_NUMBER)).limit(_SLICE_ENTRIES)
-_REMOVE = Statement(sa.delete(RECALL_WORDS).where(RECALL_WORDS.c.rowid.in_(_REMOVED.scalar_subquery())))
-_DROP = Statement(
-    sa.delete(RECALL_MARKS).where(
-        RECALL_MARKS.c.number == _NUMBER,
-        RECALL_MARKS.c.namespace == _NOBODY,
-        ~sa.exists(sa.select(1).select_from(RECALL_WORDS).where(_entries_of(_NUMBER))),
-    )
+_REMOVE = sa.delete(RECALL_WORDS).where(RECALL_WORDS.c.rowid.in_(_REMOVED.scalar_subquery()))
+_DROP = sa.delete(RECALL_MARKS).where(
+    RECALL_MARKS.c.number == _NUMBER,
+    RECALL_MARKS.c.namespace == _NOBODY,
+    ~sa.exists(sa.select(1).select_from(RECALL_WORDS).where(_entries_of(_NUMBER))),
 )

@@ -17,6 +17,8 @@ from palimpsest.storage.search_index import MOST_WORDS, PLACES, WordsOf
 from palimpsest.storage.sql import (
     HAS_BODY,
     LIMIT,
+    Query,
+    Where,
     among,
     columns_of,
     most,
@@ -58,21 +60,21 @@ _SUMMARIES = sa.select(
 ).where(of_session(COMPACTIONS))
 
 
-def _after(rows: sa.Select[Any], table: sa.Table) -> Statement:
+def _after(rows: Query, table: sa.Table) -> Statement:
     after = rows.where(table.c.arrival > p("after", sa.BigInteger))
-    return Statement(after.order_by(table.c.arrival).limit(LIMIT))
+    return after.order_by(table.c.arrival).limit(LIMIT)
 
 
-def _before(rows: sa.Select[Any], table: sa.Table) -> Statement:
+def _before(rows: Query, table: sa.Table) -> Statement:
     before = rows.where(table.c.arrival < p("before", sa.BigInteger))
-    return Statement(before.order_by(table.c.arrival.desc()).limit(LIMIT))
+    return before.order_by(table.c.arrival.desc()).limit(LIMIT)
 
 
 MESSAGES_AFTER, SUMMARIES_AFTER = _after(_MESSAGES, MESSAGES), _after(_SUMMARIES, COMPACTIONS)
 MESSAGES_BEFORE, SUMMARIES_BEFORE = _before(_MESSAGES, MESSAGES), _before(_SUMMARIES, COMPACTIONS)
 MESSAGES_AT = sized(lambda size: _MESSAGES.where(among(MESSAGES.c.arrival, "arrival", size)))
 SUMMARIES_AT = sized(lambda size: _SUMMARIES.where(among(COMPACTIONS.c.arrival, "arrival", size)))
-NEWEST_SESSIONS = Statement(
+NEWEST_SESSIONS = (
     sa.select(SESSIONS.c.id)
     .where(of_namespace(SESSIONS))
     .order_by(SESSIONS.c.id.desc())
@@ -105,41 +107,39 @@ def _move_mark() -> Insert:
     )
 
 
-PLACE = Statement(
+PLACE = (
     sa.select(SESSIONS.c.epoch, _MARKED, SESSIONS.c.arrivals)
     .select_from(SESSIONS)
     .outerjoin(RECALL_MARKS, _MARK)
     .where(of_namespace(SESSIONS), SESSIONS.c.id == p("session"))
 )
-LAGGING = Statement(
+LAGGING = (
     sa.select(SESSIONS.c.id)
     .outerjoin(RECALL_MARKS, _MARK)
     .where(of_namespace(SESSIONS), SESSIONS.c.arrivals > _MARKED)
     .order_by(SESSIONS.c.updated_at.desc(), SESSIONS.c.id.desc())
     .limit(LIMIT)
 )
-MOVE_MARK = Statement(_move_mark())
-ADD_WORDS = Statement(
-    insert(RECALL_WORDS).from_select(
-        ["rowid", "words"],
-        sa.select(
-            RECALL_MARKS.c.number * PLACES + p("place", sa.BigInteger), WordsOf("words", holds=False)
-        ).where(of_session(RECALL_MARKS)),
-    )
+MOVE_MARK = _move_mark()
+ADD_WORDS = insert(RECALL_WORDS).from_select(
+    ["rowid", "words"],
+    sa.select(
+        RECALL_MARKS.c.number * PLACES + p("place", sa.BigInteger), WordsOf("words", holds=False)
+    ).where(of_session(RECALL_MARKS)),
 )
-ENTRIES = Statement(sa.select(RECALL_MARKS.c.entries).where(of_session(RECALL_MARKS)))
+ENTRIES = sa.select(RECALL_MARKS.c.entries).where(of_session(RECALL_MARKS))
 
 
 # Matching entries.
 
 
-def _totals(where: sa.ColumnElement[bool]) -> Statement:
+def _totals(where: Where) -> Statement:
     sums = (sa.func.coalesce(sa.func.sum(RECALL_MARKS.c[name]), 0) for name in ("entries", "words"))
     totals: list[sa.ColumnElement[Any]] = [sa.cast(total, sa.BigInteger) for total in sums]
-    return Statement(sa.select(*totals).where(where))
+    return sa.select(*totals).where(where)
 
 
-def _counts(size: int) -> sa.Select[Any]:
+def _counts(size: int) -> Query:
     """How many entries contain each word, in one row."""
     held: list[sa.ColumnElement[Any]] = [
         sa.select(sa.func.count())
@@ -151,7 +151,7 @@ def _counts(size: int) -> sa.Select[Any]:
     return sa.select(*(count.label(f"held_{i}") for i, count in enumerate(held)))
 
 
-def _best(size: int) -> sa.Select[Any]:
+def _best(size: int) -> Query:
     """The entries by the sum of their words' weights; of equals the newest."""
     holders = sa.union_all(
         *(
@@ -168,25 +168,23 @@ def _best(size: int) -> sa.Select[Any]:
 TOTALS = {False: _totals(of_namespace(RECALL_MARKS)), True: _totals(of_session(RECALL_MARKS))}
 COUNTS = sized(_counts, WORD_SIZES)
 BEST = sized(_best, WORD_SIZES)
-SESSION_OF_NUMBER = Statement(
-    sa.select(RECALL_MARKS.c.session).where(
-        RECALL_MARKS.c.number == p("number", RECALL_MARKS.c.number.type), of_namespace(RECALL_MARKS)
-    )
+SESSION_OF_NUMBER = sa.select(RECALL_MARKS.c.session).where(
+    RECALL_MARKS.c.number == p("number", RECALL_MARKS.c.number.type), of_namespace(RECALL_MARKS)
 )
 
 
 # The neighbours of a message, and whether it is on a path.
 
 
-def _until_oldest(_: sa.CTE, arrival: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+def _until_oldest(_: sa.CTE, arrival: sa.ColumnElement[int]) -> Where:
     """Walk back to `oldest`, and through rebases: these arrive before the new messages in their list."""
     return sa.or_(arrival >= p("oldest", sa.BigInteger), REBASES.c.members.is_not(None))
 
 
-WALK = Statement(walk("base", ("chain",), _until_oldest))
+WALK = walk("base", ("chain",), _until_oldest)
 # No message has a sibling and there is no rebase: the session is one path. Counted over an index, at a
 # twentieth of the cost of the walk.
-IS_LINE = Statement(
+IS_LINE = (
     sa.select(
         sa.and_(
             sa.func.count() == sa.func.count(MESSAGES.c.parent.distinct()),

@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from palimpsest.storage.database import Params, Reading, Row, Statement, Step, p, rows_of, step
 from palimpsest.storage.tables import BODIES, MESSAGES, SESSIONS
+
+# A condition, and a query.
+Where: TypeAlias = sa.ColumnElement[bool]
+Query: TypeAlias = sa.Select[Any]
 
 # Digests are sha256.
 DIGEST_BYTES = 32
@@ -39,12 +43,12 @@ def unfinished(namespace: str) -> str:
     return f"{UNFINISHED}{namespace}"
 
 
-def of_namespace(table: sa.FromClause) -> sa.ColumnElement[bool]:
+def of_namespace(table: sa.FromClause) -> Where:
     """The rows of the namespace."""
     return table.c.namespace == p("namespace")
 
 
-def of_session(table: sa.FromClause) -> sa.ColumnElement[bool]:
+def of_session(table: sa.FromClause) -> Where:
     """The rows of the session, in its namespace."""
     return sa.and_(table.c.session == p("session"), of_namespace(table))
 
@@ -70,7 +74,7 @@ def new_row(table: sa.Table, **given: sa.ColumnElement[Any]) -> Insert:
 
 
 def row_in_session(
-    table: sa.Table, *where: sa.ColumnElement[bool], names: Iterable[str] = (), **given: sa.ColumnElement[Any]
+    table: sa.Table, *where: Where, names: Iterable[str] = (), **given: sa.ColumnElement[Any]
 ) -> Insert:
     """An INSERT of one row (of the columns `names`, default all) if the session exists.
 
@@ -86,7 +90,7 @@ def row_in_session(
 
 
 def replacing(
-    new: Insert, *changed: str, where: sa.ColumnElement[bool] | None = None, **given: sa.ColumnElement[Any]
+    new: Insert, *changed: str, where: Where | None = None, **given: sa.ColumnElement[Any]
 ) -> Insert:
     """The INSERT as an upsert: an existing row takes the new values of `changed` and those `given`.
 
@@ -97,14 +101,14 @@ def replacing(
     return new.on_conflict_do_update(index_elements=key, set_=values, where=where)
 
 
-def there_is(*where: sa.ColumnElement[bool]) -> sa.Exists:
+def there_is(*where: Where) -> sa.Exists:
     """Whether a row exists for which all conditions hold."""
     return sa.exists(sa.select(1).where(*where))
 
 
-def _draw(*where: sa.ColumnElement[bool]) -> Statement:
+def _draw(*where: Where) -> Statement:
     drawn = SESSIONS.c.arrivals + p("count", sa.BigInteger)
-    return Statement(sa.update(SESSIONS).where(SESSION_ROW, *where).values(arrivals=drawn))
+    return sa.update(SESSIONS).where(SESSION_ROW, *where).values(arrivals=drawn)
 
 
 _DRAW = _draw()
@@ -125,16 +129,16 @@ def listed(name: str, values: Sequence[object], size: int) -> dict[str, object]:
     return {f"{name}_{i}": values[min(i, len(values) - 1)] for i in range(size)}
 
 
-def among(column: sa.ColumnElement[Any], name: str, size: int) -> sa.ColumnElement[bool]:
+def among(column: sa.ColumnElement[Any], name: str, size: int) -> Where:
     """The column has one of the values of `listed`."""
     return column.in_([p(f"{name}_{i}", column.type) for i in range(size)])
 
 
 def sized(
-    build: Callable[[int], sa.ColumnElement[Any] | sa.Select[Any] | Any], sizes: Iterable[int] = SIZES
+    build: Callable[[int], sa.ColumnElement[Any] | Query | Any], sizes: Iterable[int] = SIZES
 ) -> dict[int, Statement]:
     """The statement for each size of a list of values."""
-    return {size: Statement(partial(build, size)) for size in sizes}
+    return {size: partial(build, size) for size in sizes}
 
 
 def grouped(

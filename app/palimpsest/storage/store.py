@@ -25,18 +25,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 import sqlalchemy as sa
 
 from palimpsest.errors import StoreUnavailable
 from palimpsest.storage.accounts import Accounts, ProvenNamespaces
 from palimpsest.storage.compactions import Compactions
-from palimpsest.storage.database import SqlDatabase, Statement, Step, StoreFault, p, rows_of, step
+from palimpsest.storage.database import Repository, SqlDatabase, Statement, Step, StoreFault, p, step
 from palimpsest.storage.erasure import GIVE_UP_IMPORTS, Erasure, RecentlyErased
 from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
-from palimpsest.storage.journal import FAIL_OPEN, FREE_RESERVED, Journal, KnownSessions
+from palimpsest.storage.journal import FREE_RESERVED, OPEN_FAILED, Journal, KnownSessions
 from palimpsest.storage.namespaces import Namespaces
 from palimpsest.storage.opening import open_database
 from palimpsest.storage.retention import OldSessions
@@ -51,7 +52,7 @@ from palimpsest.storage.tables import HEARTBEAT
 LONGEST_IMPORT_SECONDS = 3_600.0
 
 
-class Store:
+class Store(Repository):
     """See the module docstring for the contract. Callers that need one repository are given only that."""
 
     def __init__(
@@ -63,7 +64,7 @@ class Store:
         *,
         is_sole: bool = False,
     ) -> None:
-        self._db = database
+        super().__init__(database)
         self._closed = closed
         proven, erased = ProvenNamespaces(), RecentlyErased()
         known = KnownSessions(is_sole=is_sole)
@@ -98,8 +99,8 @@ class Store:
 
     async def ping(self) -> None:
         """Do a real write and read; StoreUnavailable when one fails."""
-        await self._db.write([step(_PING, id="ping", beats=1)])
-        await self._db.read_snapshot(rows_of(_PINGED, id="ping"))
+        await self._wrote(_PING, id="ping", beats=1)
+        await self._rows(_PINGED, id="ping")
 
     async def unready(self) -> StoreUnavailable | None:
         """Why a write and a read fail now; None when both have just succeeded."""
@@ -152,7 +153,7 @@ async def open_store(
         on_failure.push_async_callback(database.close)
         use.take()
         on_failure.callback(use.release)
-        frees = [Step(FAIL_OPEN, [{}]), Step(FREE_RESERVED, [{}]), step(GIVE_UP_IMPORTS, before=math.inf)]
+        frees = [Step(OPEN_FAILED, [{}]), Step(FREE_RESERVED, [{}]), step(GIVE_UP_IMPORTS, before=math.inf)]
         await database.write(frees)
         # A kill between an erase and its scrub leaves erased rows in the log.
         await database.empty_log()
@@ -161,14 +162,17 @@ async def open_store(
 
 
 def _statements() -> Iterator[Statement]:
-    """Every statement of the loaded storage modules."""
+    """Every statement of the loaded storage modules, and what they are made of."""
     for name, module in list(sys.modules.items()):
         if name.startswith("palimpsest.storage."):
             for value in vars(module).values():
                 found = value.values() if isinstance(value, dict) else (value,)
-                yield from (each for each in found if isinstance(each, Statement))
+                yield from (
+                    each for each in found if isinstance(each, sa.SelectBase | sa.UpdateBase | partial)
+                )
 
 
+_KINDS = (sa.SelectBase, sa.UpdateBase, partial)
 _NEW_BEAT = new_row(HEARTBEAT)
-_PING = Statement(replacing(_NEW_BEAT, beats=HEARTBEAT.c.beats + _NEW_BEAT.excluded.beats))
-_PINGED = Statement(sa.select(HEARTBEAT.c.beats).where(HEARTBEAT.c.id == p("id")))
+_PING = replacing(_NEW_BEAT, beats=HEARTBEAT.c.beats + _NEW_BEAT.excluded.beats)
+_PINGED = sa.select(HEARTBEAT.c.beats).where(HEARTBEAT.c.id == p("id"))
