@@ -23,8 +23,8 @@ from palimpsest.storage import (
     history_sql,
     journal,
     retention,
+    search,
     search_index,
-    search_sql,
     sql,
     store,
 )
@@ -44,7 +44,7 @@ WHOLE |= {"_BEATS", "FAIL_OPEN_OF", "_FREE_LEASES"}
 # What requests under way have reserved of quotas: at most a row for each key and server.
 WHOLE |= {"FREE_RESERVED", "_FREE_RESERVED_OF"}
 # The scrub of the index of words: how large it is, and the marks that nobody is called by any more.
-WHOLE |= {"_PAGES", "_FORGOTTEN"}
+WHOLE |= {"_PAGES", "FORGOTTEN"}
 # Which tables there are.
 WHOLE |= {"_THERE"}
 # The newest few exchanges there are.
@@ -128,7 +128,7 @@ def _is_listed(step: str) -> bool:
 
 MODULES = (
     *(accounts, compactions, exchange_log, exchanges_sql, history_sql, journal, retention),
-    *(search_index, search_sql, sql, store, erasure_rules, erasure),
+    *(search_index, search, sql, store, erasure_rules, erasure),
 )
 
 
@@ -173,7 +173,7 @@ UPSTREAM_NAMESPACE |= LEARNED | {"_THERE", "_UNFINISHED", "GIVE_UP_IMPORTS"}
 # What is kept too long, of anybody, and how much there is of each.
 UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"}
 # The scrub of the index of words: by the numbers of marks that name nobody.
-UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "_HAS_REMOVED", "_FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
+UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "HAS_REMOVED", "FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.
 # That of a session that is imported or erased is the namespace with a mark.
 SCOPES = {"namespace", "hidden", "scoped_0"}

@@ -8,6 +8,8 @@ Guarantees
   only once when several callers try.
 * Results are read from the current rows: an answer rejected since says so. The caller decides whether to
   show it.
+* Neither database's own ranking is used: FTS5's counts all namespaces, so one namespace would influence
+  another's order, and PostgreSQL's ignores rarity.
 * Rows of other namespaces are never found or counted and never influence an order; the same holds for other
   sessions when one session is searched.
 """
@@ -18,27 +20,73 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import Insert, insert
 
 from palimpsest.core.history.stored_points import MessageState, Rebase, path_of
 from palimpsest.core.recall.words import CorpusStatistics
-from palimpsest.storage import search_sql as sql
-from palimpsest.storage.database import Params, Reading, Repository, Row, Statement, Step, rows_of
+from palimpsest.storage.database import (
+    Params,
+    Reading,
+    Repository,
+    Row,
+    Statement,
+    Step,
+    from_snapshot,
+    p,
+    rows_of,
+)
+from palimpsest.storage.history_sql import walk
 from palimpsest.storage.search_index import (
+    FORGOTTEN,
+    HAS_REMOVED,
     MOST_WORDS,
     NO_WORD,
     PLACES,
+    WordsOf,
     forgetting,
     scope_of,
     scrub_words,
     spelled,
     spelled_text,
-    words_are_left,
 )
-from palimpsest.storage.sql import arrivals_step, bodies_of, rows_among, unpacked
+from palimpsest.storage.sql import (
+    HAS_BODY,
+    LIMIT,
+    Query,
+    Where,
+    among,
+    arrivals_step,
+    bodies_of,
+    columns_of,
+    most,
+    of_namespace,
+    of_session,
+    rows_among,
+    sized,
+    there_is,
+    unpacked,
+)
+from palimpsest.storage.tables import (
+    BODIES,
+    COMPACTIONS,
+    MESSAGES,
+    REBASES,
+    RECALL_MARKS,
+    RECALL_WORDS,
+    SESSIONS,
+)
 
 RecallState = MessageState | Literal["undone"]
 
+# Words per statement.
+WORD_SIZES = (1, 4, 12, 32, MOST_WORDS)
+# The newest sessions of a namespace that a scan reads.
+READ_SESSIONS = 256
+# The most rows read that follow a message: a request may have been retried any number of times.
+_MOST_AFTER = most(256)
 # Bytes of bodies in one answer of `unindexed`.
 _MOST_INDEXED_BYTES = 4_000_000
 _MOST_FOUND = 500
@@ -136,16 +184,28 @@ class Scanned:
 class Search(Repository):
     """See the module docstring."""
 
-    async def unindexed(self, namespace: str, session: str, limit: int) -> Unindexed | None:
+    @from_snapshot
+    def unindexed(self, namespace: str, session: str, limit: int) -> Reading[Unindexed | None]:
         """The oldest rows that are not in the index: at most `limit`, and about 4 MB or a single larger row.
 
         None when the session does not exist, or the mark has reached the newest row.
         """
-        return await self._db.read_snapshot(_unindexed({"namespace": namespace, "session": session}, limit))
+        key = {"namespace": namespace, "session": session}
+        places = yield from rows_of(PLACE, **key)
+        if not places or places[0][1] >= places[0][2]:
+            return None
+        epoch, after, newest = places[0]
+        asked = {**key, "after": after, "limit": limit}
+        rows = [_message_of(row) for row in (yield from rows_of(MESSAGES_AFTER, **asked))]
+        rows += [_summary_of(row) for row in (yield from rows_of(SUMMARIES_AFTER, **asked))]
+        first = _within(sorted(rows, key=_arrival)[:limit], _MOST_INDEXED_BYTES)
+        # Events use the session's counter too: after the last row, the mark moves to the counter's end.
+        upto = newest if len(rows) < limit and len(first) == len(rows) else _arrival(first[-1])
+        return Unindexed(Stretch(epoch, after, upto), (yield from _read(namespace, first)))
 
     async def lagging(self, namespace: str, limit: int) -> list[str]:
         """Ids of sessions that are not fully indexed, at most `limit`, the last written first."""
-        return [row[0] for row in await self._rows(sql.LAGGING, namespace=namespace, limit=limit)]
+        return [row[0] for row in await self._rows(LAGGING, namespace=namespace, limit=limit)]
 
     async def index(self, namespace: str, session: str, stretch: Stretch, entries: Sequence[Indexed]) -> bool:
         """Index the entries and move the mark to the end of the stretch.
@@ -157,24 +217,30 @@ class Search(Repository):
         """
         key = {"namespace": namespace, "session": session}
         # The words of fifty long messages take a third of a second.
-        rows = await asyncio.to_thread(_index_rows, namespace, session, entries)
+        spelled = await asyncio.to_thread(list, map(spelled_text, (entry.words for entry in entries)))
+        scopes = f"{scope_of(namespace, None)} {scope_of(namespace, session)}"
+        rows = [
+            {**key, "place": entry.arrival, "words": f"{scopes} {own}"}
+            for entry, own in zip(entries, spelled, strict=True)
+        ]
         words = sum(len(entry.words) for entry in entries)
         moved = {"after": stretch.after, "arrival": stretch.upto, "entries": len(entries), "words": words}
         steps = [
             arrivals_step({**key, "epoch": stretch.epoch}, 0),
-            Step(sql.MOVE_MARK, [{**key, **moved}], "touched"),
-            *([Step(sql.ADD_WORDS, rows, "touched")] if rows else []),
+            Step(MOVE_MARK, [{**key, **moved}], "touched"),
+            *([Step(ADD_WORDS, rows, "touched")] if rows else []),
         ]
         return (await self._db.write(steps))[1] > 0
 
-    async def find(
+    @from_snapshot
+    def find(
         self,
         namespace: str,
         session: str | None,
         words: Sequence[str],
         limit: int,
         most_bytes: int = 4_000_000,
-    ) -> Found:
+    ) -> Reading[Found]:
         """The best `limit` (at most 500) rows that contain any of the words; of equal rows the newest.
 
         Rows rank by the sum of their words' rarity within the session, or within all the namespace's sessions
@@ -183,27 +249,77 @@ class Search(Repository):
         are returned in all.
         """
         scope = {"namespace": namespace, "session": session}
-        return await self._db.read_snapshot(_find(scope, words, min(limit, _MOST_FOUND), most_bytes))
+        # A word weighs by its rarity in the scope, an entry the sum of its words' weights. The caller then
+        # ranks the chosen rows by their texts.
+        holdings = yield from _holdings(scope, words)
+        held = {word: count for word, count in holdings.holding.items() if count}
+        if not held or limit <= 0:
+            return Found((), holdings)
+        size = _size_for(len(held))
+        weights = [_weight(holdings.entries, count) for count in held.values()]
+        asked = {**_queries(scope, list(held), size), "limit": _MOST_COUNTED + 1}
+        asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
+        best = [row[0] for row in (yield from rows_of(BEST[size], **asked))]
+        entries = yield from _entries(namespace, best[:_MOST_COUNTED])
+        rows = yield from _read(namespace, _fitting(entries[: min(limit, _MOST_FOUND)], most_bytes))
+        read = {(row.session, row.ref) for row in rows}
+        others = [each.row for each in entries if (each.row.session, each.row.ref) not in read]
+        return Found(rows, holdings, others, len(best) <= _MOST_COUNTED)
 
-    async def neighbours(
+    @from_snapshot
+    def neighbours(
         self, namespace: str, session: str, chains: Sequence[bytes]
-    ) -> dict[bytes, Neighbours]:
+    ) -> Reading[dict[bytes, Neighbours]]:
         """The neighbours of each of these messages (at most 64); unknown ones are left out.
 
         Neighbours by parent: of a list that the client rebased, only the last message kept has the messages
         that follow it there.
         """
         asked = list(dict.fromkeys(chains))[:_MOST_NEIGHBOURS]
-        return await self._db.read_snapshot(_neighbours({"namespace": namespace, "session": session}, asked))
+        key = {"namespace": namespace, "session": session}
+        here = {
+            each.row.chain: each.row.parent for each in (yield from _messages(MESSAGES_AMONG, key, asked))
+        }
+        parents = yield from _messages(MESSAGES_AMONG, key, here.values())
+        # The neighbour across a rebase is its anchor, in both directions.
+        jumps = {row[0]: row[1] for row in (yield from rows_among(ANCHORS, "chain", here.values(), **key))}
+        parents += yield from _messages(MESSAGES_AMONG, key, jumps.values())
+        after = yield from _messages(CHILDREN, key, asked)
+        jumped = {row[0]: row[1] for row in (yield from rows_among(JUMPS, "chain", asked, **key))}
+        after += yield from _messages(CHILDREN, key, jumped)
+        unread = {each.row.chain: each for each in (*parents, *after)}
+        rows = {row.chain: row for row in (yield from _read(namespace, list(unread.values())))}
+        following: dict[bytes, list[RecallRow]] = {}
+        for row in sorted(rows.values(), key=lambda row: row.arrival):
+            following.setdefault(jumped.get(row.parent, row.parent), []).append(row)
+        return {
+            chain: Neighbours(rows.get(jumps.get(parent, parent)), following.get(chain, ()))
+            for chain, parent in here.items()
+        }
 
-    async def on_path(
+    @from_snapshot
+    def on_path(
         self, namespace: str, session: str, head: bytes, chains: Sequence[bytes]
-    ) -> frozenset[bytes]:
-        """Those of `chains` (any number) that are on the path ending at `head`."""
-        asked = list(dict.fromkeys(chains))
-        return await self._db.read_snapshot(
-            _on_path({"namespace": namespace, "session": session}, head, asked)
-        )
+    ) -> Reading[frozenset[bytes]]:
+        """Those of `chains` (any number) that are on the path ending at `head`.
+
+        Walks back no further than the oldest of them.
+        """
+        key = {"namespace": namespace, "session": session}
+        rows = yield from rows_among(ARRIVALS, "chain", [*chains, head], **key)
+        arrivals = {row[0]: row[1] for row in rows}
+        held = [arrivals[chain] for chain in chains if chain in arrivals]
+        if not held:
+            return frozenset()
+        end = arrivals.get(head)
+        if end is not None and end - min(held) > _LONG_WALK and (yield from rows_of(IS_LINE, **key))[0][0]:
+            return frozenset(chain for chain in chains if arrivals.get(chain, end + 1) <= end)
+        walked = yield from rows_of(WALK, **key, chain=head, oldest=min(held))
+        points = [
+            chain if members is None else Rebase(chain, b"", unpacked(members))
+            for chain, _, members in walked
+        ]
+        return frozenset(chains).intersection(path_of(points)).intersection(arrivals)
 
     async def scan(
         self,
@@ -221,8 +337,8 @@ class Search(Repository):
         rows_left, bytes_left = _MOST_ROWS, _MOST_BYTES
         is_all = True
         if sessions is None:
-            newest = await self._rows(sql.NEWEST_SESSIONS, namespace=namespace)
-            sessions, is_all = [row[0] for row in newest], len(newest) < sql.READ_SESSIONS
+            newest = await self._rows(NEWEST_SESSIONS, namespace=namespace)
+            sessions, is_all = [row[0] for row in newest], len(newest) < READ_SESSIONS
         for session in sessions:
             before = _AFTER_ALL
             key = {"namespace": namespace, "session": session}
@@ -236,12 +352,9 @@ class Search(Repository):
                     return Scanned(found, is_all=False)
         return Scanned(found, is_all)
 
-    async def forget(self, namespace: str, session: str) -> int:
-        """Remove the session from the index; returns the number of entries. Bytes stay until `scrub`."""
-        key = {"namespace": namespace, "session": session}
-        held = await self._rows(sql.ENTRIES, **key)
-        await self._db.write([forgetting(key)])
-        return int(held[0][0]) if held else 0
+    async def forget(self, namespace: str, session: str) -> None:
+        """Remove the session from the index. Its words' bytes stay until `scrub`."""
+        await self._db.write([forgetting({"namespace": namespace, "session": session})])
 
     async def scrub(self) -> None:
         """Remove all words of forgotten sessions from the index. Idempotent; continues after an interruption.
@@ -253,7 +366,9 @@ class Search(Repository):
 
     async def needs_scrub(self) -> bool:
         """True when words of forgotten sessions are still in the index: a scrub is due or was interrupted."""
-        return await words_are_left(self._db)
+        if await self._rows(FORGOTTEN):
+            return True
+        return self._db.has_fts5 and bool((await self._rows(HAS_REMOVED))[0][0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,29 +420,6 @@ def _fitting(rows: Sequence[_Unread], most_bytes: int) -> list[_Unread]:
     return kept
 
 
-def _index_rows(namespace: str, session: str, entries: Sequence[Indexed]) -> list[Params]:
-    """The rows of the index, each with the words that mark its namespace and session."""
-    key: Params = {"namespace": namespace, "session": session}
-    scopes = f"{scope_of(namespace, None)} {scope_of(namespace, session)}"
-    return [
-        {**key, "place": entry.arrival, "words": f"{scopes} {spelled_text(entry.words)}"} for entry in entries
-    ]
-
-
-def _unindexed(key: Params, limit: int) -> Reading[Unindexed | None]:
-    places = yield from rows_of(sql.PLACE, **key)
-    if not places or places[0][1] >= places[0][2]:
-        return None
-    epoch, after, newest = places[0]
-    asked = {**key, "after": after, "limit": limit}
-    rows = [_message_of(row) for row in (yield from rows_of(sql.MESSAGES_AFTER, **asked))]
-    rows += [_summary_of(row) for row in (yield from rows_of(sql.SUMMARIES_AFTER, **asked))]
-    first = _within(sorted(rows, key=_arrival)[:limit], _MOST_INDEXED_BYTES)
-    # Events use the session's counter too: after the last row, the mark moves to the counter's end.
-    upto = newest if len(rows) < limit and len(first) == len(rows) else _arrival(first[-1])
-    return Unindexed(Stretch(epoch, after, upto), (yield from _read(str(key["namespace"]), first)))
-
-
 def _arrival(each: _Unread) -> int:
     return each.row.arrival
 
@@ -335,44 +427,22 @@ def _arrival(each: _Unread) -> int:
 def _page(key: Params) -> Reading[list[RecallRow]]:
     """The newest rows before an arrival; fewer than a page only for their bytes, or at the end."""
     asked = {**key, "limit": _PAGE_ROWS}
-    rows = [_message_of(row) for row in (yield from rows_of(sql.MESSAGES_BEFORE, **asked))]
-    rows += [_summary_of(row) for row in (yield from rows_of(sql.SUMMARIES_BEFORE, **asked))]
+    rows = [_message_of(row) for row in (yield from rows_of(MESSAGES_BEFORE, **asked))]
+    rows += [_summary_of(row) for row in (yield from rows_of(SUMMARIES_BEFORE, **asked))]
     newest = sorted(rows, key=_arrival, reverse=True)[:_PAGE_ROWS]
     return (yield from _read(str(key["namespace"]), _within(newest, _PAGE_BYTES)))
 
 
 def _holdings(scope: Params, words: Sequence[str]) -> Reading[CorpusStatistics]:
     """The index's totals for the scope, and how many entries contain each word."""
-    totals = sql.TOTALS[scope["session"] is not None]
+    totals = TOTALS[scope["session"] is not None]
     entries, length = (yield from rows_of(totals, **scope))[0]
     if not entries:
         return _NOTHING
     asked = list(dict.fromkeys(words))[:MOST_WORDS]
     size = _size_for(len(asked))
-    counted = yield from rows_of(sql.COUNTS[size], **_queries(scope, asked, size))
+    counted = yield from rows_of(COUNTS[size], **_queries(scope, asked, size))
     return CorpusStatistics(entries, max(1.0, length / entries), dict(zip(asked, counted[0], strict=False)))
-
-
-def _find(scope: Params, words: Sequence[str], limit: int, most_bytes: int) -> Reading[Found]:
-    """Weigh a word by its rarity in the scope, and an entry by the sum of its words' weights.
-
-    The caller then ranks the chosen rows by their texts.
-    """
-    holdings = yield from _holdings(scope, words)
-    held = {word: count for word, count in holdings.holding.items() if count}
-    if not held or limit <= 0:
-        return Found((), holdings)
-    size = _size_for(len(held))
-    weights = [_weight(holdings.entries, count) for count in held.values()]
-    asked = {**_queries(scope, list(held), size), "limit": _MOST_COUNTED + 1}
-    asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
-    best = [row[0] for row in (yield from rows_of(sql.BEST[size], **asked))]
-    namespace = str(scope["namespace"])
-    entries = yield from _entries(namespace, best[:_MOST_COUNTED])
-    rows = yield from _read(namespace, _fitting(entries[:limit], most_bytes))
-    read = {(row.session, row.ref) for row in rows}
-    others = [each.row for each in entries if (each.row.session, each.row.ref) not in read]
-    return Found(rows, holdings, others, len(best) <= _MOST_COUNTED)
 
 
 def _entries(namespace: str, entries: Sequence[int]) -> Reading[list[_Unread]]:
@@ -385,12 +455,12 @@ def _entries(namespace: str, entries: Sequence[int]) -> Reading[list[_Unread]]:
         arrivals.setdefault(entry // PLACES, []).append(entry % PLACES)
     found: dict[int, _Unread] = {}
     for number, places in arrivals.items():
-        named = yield from rows_of(sql.SESSION_OF_NUMBER, namespace=namespace, number=number)
+        named = yield from rows_of(SESSION_OF_NUMBER, namespace=namespace, number=number)
         key: Params = {"namespace": namespace, "session": named[0][0] if named else None}
-        messages = yield from rows_among(sql.MESSAGES_AT, "arrival", places, **key)
+        messages = yield from rows_among(MESSAGES_AT, "arrival", places, **key)
         rows = [_message_of(row) for row in messages]
         others = set(places).difference(map(_arrival, rows))
-        summaries = yield from rows_among(sql.SUMMARIES_AT, "arrival", others, **key)
+        summaries = yield from rows_among(SUMMARIES_AT, "arrival", others, **key)
         rows += [_summary_of(row) for row in summaries]
         found.update((number * PLACES + _arrival(each), each) for each in rows)
     return [found[entry] for entry in entries if entry in found]
@@ -408,7 +478,7 @@ def _queries(scope: Params, words: Sequence[str], size: int) -> dict[str, object
 
 
 def _size_for(count: int) -> int:
-    return next(size for size in sql.WORD_SIZES if count <= size)
+    return next(size for size in WORD_SIZES if count <= size)
 
 
 def _weight(entries: int, holding: int) -> int:
@@ -419,46 +489,169 @@ def _weight(entries: int, holding: int) -> int:
     return round(1_000_000 * math.log(1 + (entries - holding + 0.5) / (holding + 0.5)))
 
 
-def _neighbours(key: Params, chains: Sequence[bytes]) -> Reading[dict[bytes, Neighbours]]:
-    here = {
-        each.row.chain: each.row.parent for each in (yield from _messages(sql.MESSAGES_AMONG, key, chains))
-    }
-    parents = yield from _messages(sql.MESSAGES_AMONG, key, here.values())
-    # The neighbour across a rebase is its anchor, in both directions.
-    jumps = {row[0]: row[1] for row in (yield from rows_among(sql.ANCHORS, "chain", here.values(), **key))}
-    parents += yield from _messages(sql.MESSAGES_AMONG, key, jumps.values())
-    after = yield from _messages(sql.CHILDREN, key, chains)
-    jumped = {row[0]: row[1] for row in (yield from rows_among(sql.JUMPS, "chain", chains, **key))}
-    after += yield from _messages(sql.CHILDREN, key, jumped)
-    unread = {each.row.chain: each for each in (*parents, *after)}
-    rows = {row.chain: row for row in (yield from _read(str(key["namespace"]), list(unread.values())))}
-    following: dict[bytes, list[RecallRow]] = {}
-    for row in sorted(rows.values(), key=lambda row: row.arrival):
-        following.setdefault(jumped.get(row.parent, row.parent), []).append(row)
-    return {
-        chain: Neighbours(rows.get(jumps.get(parent, parent)), following.get(chain, ()))
-        for chain, parent in here.items()
-    }
-
-
 def _messages(
     statements: Mapping[int, Statement], key: Params, chains: Iterable[bytes]
 ) -> Reading[list[_Unread]]:
     return [_message_of(row) for row in (yield from rows_among(statements, "chain", chains, **key))]
 
 
-def _on_path(key: Params, head: bytes, chains: Sequence[bytes]) -> Reading[frozenset[bytes]]:
-    """Walks the path back no further than the oldest of `chains`."""
-    rows = yield from rows_among(sql.ARRIVALS, "chain", [*chains, head], **key)
-    arrivals = {row[0]: row[1] for row in rows}
-    asked = [arrivals[chain] for chain in chains if chain in arrivals]
-    if not asked:
-        return frozenset()
-    end = arrivals.get(head)
-    if end is not None and end - min(asked) > _LONG_WALK and (yield from rows_of(sql.IS_LINE, **key))[0][0]:
-        return frozenset(chain for chain in chains if arrivals.get(chain, end + 1) <= end)
-    walked = yield from rows_of(sql.WALK, **key, chain=head, oldest=min(asked))
-    points = [
-        chain if members is None else Rebase(chain, b"", unpacked(members)) for chain, _, members in walked
+# The columns of messages and summaries; callers add a condition.
+_MESSAGES = (
+    sa.select(
+        *columns_of(MESSAGES, "session", "chain", "parent", "role", "depth", "arrival", "state"),
+        *columns_of(MESSAGES, "relayed", "created_at", "tokens", "digest"),
+        sa.func.length(BODIES.c.body),
+    )
+    .select_from(MESSAGES)
+    .join(BODIES, HAS_BODY)
+    .where(of_session(MESSAGES))
+)
+_SUMMARIES = sa.select(
+    *columns_of(COMPACTIONS, "session", "id", "watermark", "arrival", "undone_at", "created_at", "summary")
+).where(of_session(COMPACTIONS))
+
+
+def _after(rows: Query, table: sa.Table) -> Statement:
+    after = rows.where(table.c.arrival > p("after", sa.BigInteger))
+    return after.order_by(table.c.arrival).limit(LIMIT)
+
+
+def _before(rows: Query, table: sa.Table) -> Statement:
+    before = rows.where(table.c.arrival < p("before", sa.BigInteger))
+    return before.order_by(table.c.arrival.desc()).limit(LIMIT)
+
+
+MESSAGES_AFTER, SUMMARIES_AFTER = _after(_MESSAGES, MESSAGES), _after(_SUMMARIES, COMPACTIONS)
+MESSAGES_BEFORE, SUMMARIES_BEFORE = _before(_MESSAGES, MESSAGES), _before(_SUMMARIES, COMPACTIONS)
+MESSAGES_AT = sized(lambda size: _MESSAGES.where(among(MESSAGES.c.arrival, "arrival", size)))
+SUMMARIES_AT = sized(lambda size: _SUMMARIES.where(among(COMPACTIONS.c.arrival, "arrival", size)))
+NEWEST_SESSIONS = (
+    sa.select(SESSIONS.c.id)
+    .where(of_namespace(SESSIONS))
+    .order_by(SESSIONS.c.id.desc())
+    .limit(most(READ_SESSIONS))
+)
+
+
+# How far a session is in the index, and moving its mark.
+
+_MARK = sa.and_(RECALL_MARKS.c.session == SESSIONS.c.id, RECALL_MARKS.c.namespace == SESSIONS.c.namespace)
+_MARKED = sa.func.coalesce(RECALL_MARKS.c.arrival, 0)
+
+
+def _move_mark() -> Insert:
+    """Move the mark only if it is at `after`; 0: there must be none yet."""
+    there = there_is(of_session(RECALL_MARKS))
+    after = p("after", sa.BigInteger)
+    given = {c.name: p(c) for c in RECALL_MARKS.c if c.name != "number"}
+    new = insert(RECALL_MARKS).from_select(
+        list(given), sa.select(*given.values()).where(sa.or_(after == 0, there))
+    )
+    return new.on_conflict_do_update(
+        index_elements=[RECALL_MARKS.c.session, RECALL_MARKS.c.namespace],
+        set_={
+            "arrival": new.excluded.arrival,
+            "entries": RECALL_MARKS.c.entries + new.excluded.entries,
+            "words": RECALL_MARKS.c.words + new.excluded.words,
+        },
+        where=RECALL_MARKS.c.arrival == after,
+    )
+
+
+PLACE = (
+    sa.select(SESSIONS.c.epoch, _MARKED, SESSIONS.c.arrivals)
+    .select_from(SESSIONS)
+    .outerjoin(RECALL_MARKS, _MARK)
+    .where(of_namespace(SESSIONS), SESSIONS.c.id == p("session"))
+)
+LAGGING = (
+    sa.select(SESSIONS.c.id)
+    .outerjoin(RECALL_MARKS, _MARK)
+    .where(of_namespace(SESSIONS), SESSIONS.c.arrivals > _MARKED)
+    .order_by(SESSIONS.c.updated_at.desc(), SESSIONS.c.id.desc())
+    .limit(LIMIT)
+)
+MOVE_MARK = _move_mark()
+ADD_WORDS = insert(RECALL_WORDS).from_select(
+    ["rowid", "words"],
+    sa.select(
+        RECALL_MARKS.c.number * PLACES + p("place", sa.BigInteger), WordsOf("words", holds=False)
+    ).where(of_session(RECALL_MARKS)),
+)
+
+
+# Matching entries.
+
+
+def _totals(where: Where) -> Statement:
+    sums = (sa.func.coalesce(sa.func.sum(RECALL_MARKS.c[name]), 0) for name in ("entries", "words"))
+    totals: list[sa.ColumnElement[Any]] = [sa.cast(total, sa.BigInteger) for total in sums]
+    return sa.select(*totals).where(where)
+
+
+def _counts(size: int) -> Query:
+    """How many entries contain each word, in one row."""
+    held: list[sa.ColumnElement[Any]] = [
+        sa.select(sa.func.count())
+        .select_from(RECALL_WORDS)
+        .where(WordsOf(f"scoped_{i}", holds=True))
+        .scalar_subquery()
+        for i in range(size)
     ]
-    return frozenset(chains).intersection(path_of(points)).intersection(arrivals)
+    return sa.select(*(count.label(f"held_{i}") for i, count in enumerate(held)))
+
+
+def _best(size: int) -> Query:
+    """The entries by the sum of their words' weights; of equals the newest."""
+    holders = sa.union_all(
+        *(
+            sa.select(RECALL_WORDS.c.rowid.label("id"), p(f"weight_{i}", sa.BigInteger).label("weight"))
+            .select_from(RECALL_WORDS)
+            .where(WordsOf(f"scoped_{i}", holds=True))
+            for i in range(size)
+        )
+    ).subquery("holders")
+    by_weight = (sa.func.sum(holders.c.weight).desc(), holders.c.id.desc())
+    return sa.select(holders.c.id).group_by(holders.c.id).order_by(*by_weight).limit(LIMIT)
+
+
+TOTALS = {False: _totals(of_namespace(RECALL_MARKS)), True: _totals(of_session(RECALL_MARKS))}
+COUNTS = sized(_counts, WORD_SIZES)
+BEST = sized(_best, WORD_SIZES)
+SESSION_OF_NUMBER = sa.select(RECALL_MARKS.c.session).where(
+    RECALL_MARKS.c.number == p("number", RECALL_MARKS.c.number.type), of_namespace(RECALL_MARKS)
+)
+
+
+# The neighbours of a message, and whether it is on a path.
+
+
+def _until_oldest(_: sa.CTE, arrival: sa.ColumnElement[int]) -> Where:
+    """Walk back to `oldest`, and through rebases: these arrive before the new messages in their list."""
+    return sa.or_(arrival >= p("oldest", sa.BigInteger), REBASES.c.members.is_not(None))
+
+
+WALK = walk("base", ("chain",), _until_oldest)
+# No message has a sibling and there is no rebase: the session is one path. Counted over an index, at a
+# twentieth of the cost of the walk.
+IS_LINE = (
+    sa.select(
+        sa.and_(
+            sa.func.count() == sa.func.count(MESSAGES.c.parent.distinct()),
+            ~sa.exists(sa.select(1).select_from(REBASES).where(of_session(REBASES))),
+        )
+    )
+    .select_from(MESSAGES)
+    .where(of_session(MESSAGES))
+)
+MESSAGES_AMONG = sized(lambda size: _MESSAGES.where(among(MESSAGES.c.chain, "chain", size)))
+# Without ORDER BY, for which SQLite would read the whole session by arrival.
+CHILDREN = sized(lambda size: _MESSAGES.where(among(MESSAGES.c.parent, "chain", size)).limit(_MOST_AFTER))
+ARRIVALS = sized(
+    lambda size: sa.select(MESSAGES.c.chain, MESSAGES.c.arrival).where(
+        of_session(MESSAGES), among(MESSAGES.c.chain, "chain", size)
+    )
+)
+_REBASES = sa.select(REBASES.c.chain, REBASES.c.anchor).where(of_session(REBASES))
+ANCHORS = sized(lambda size: _REBASES.where(among(REBASES.c.chain, "chain", size)))
+JUMPS = sized(lambda size: _REBASES.where(among(REBASES.c.anchor, "chain", size)).limit(_MOST_AFTER))

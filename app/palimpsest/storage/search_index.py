@@ -121,16 +121,9 @@ def nameless(*where: Any) -> sa.Update:
     return marks.values(**of_nobody, arrival=0, entries=0, words=0)
 
 
-async def words_are_left(database: SqlDatabase) -> bool:
-    """True when the index still contains words of forgotten sessions."""
-    if await database.read_snapshot(rows_of(_FORGOTTEN)):
-        return True
-    return database.has_fts5 and bool((await database.read_snapshot(rows_of(_HAS_REMOVED)))[0][0])
-
-
 async def scrub_words(database: SqlDatabase) -> None:
     """Remove all words of forgotten sessions; StoreUnavailable when that fails."""
-    for (number,) in await database.read_snapshot(rows_of(_FORGOTTEN)):
+    for (number,) in await database.read_snapshot(rows_of(FORGOTTEN)):
         while (await database.write([step(_REMOVE, number=number)]))[0]:
             pass
         await database.write([step(_DROP, number=number)])
@@ -143,7 +136,7 @@ async def _merge(database: SqlDatabase) -> None:
     for _ in range(_MOST_ROUNDS):
         pages, first = (await database.read_snapshot(rows_of(_PAGES)))[0][0], -1
         for _ in range(2 + 2 * pages // _SLICE_PAGES):
-            if not (await database.read_snapshot(rows_of(_HAS_REMOVED)))[0][0]:
+            if not (await database.read_snapshot(rows_of(HAS_REMOVED)))[0][0]:
                 return
             await database.write([step(_MERGE, pages=first * _SLICE_PAGES)])
             first = 1
@@ -185,12 +178,12 @@ def _entries_of(number: Any) -> Where:
 _MERGE = sa.text("INSERT INTO recall_words (recall_words, rank) VALUES ('merge', :p_pages)")
 # The number of index pages, and whether a list of removed rows is left.
 _PAGES = sa.text("SELECT count(*) FROM recall_words_data")
-_HAS_REMOVED = sa.text("SELECT EXISTS (SELECT 1 FROM recall_words_data WHERE id >= :first)").bindparams(
+HAS_REMOVED = sa.text("SELECT EXISTS (SELECT 1 FROM recall_words_data WHERE id >= :first)").bindparams(
     first=_FIRST_REMOVED
 )
 _NUMBER = p("number", RECALL_MARKS.c.number.type)
 _FORGET = nameless(RECALL_MARKS.c.session == p("session"))
-_FORGOTTEN = sa.select(RECALL_MARKS.c.number).where(RECALL_MARKS.c.namespace == _NOBODY)
+FORGOTTEN = sa.select(RECALL_MARKS.c.number).where(RECALL_MARKS.c.namespace == _NOBODY)
 _REMOVED = sa.select(RECALL_WORDS.c.rowid).where(_entries_of(_NUMBER)).limit(_SLICE_ENTRIES)
 _REMOVE = sa.delete(RECALL_WORDS).where(RECALL_WORDS.c.rowid.in_(_REMOVED.scalar_subquery()))
 _DROP = sa.delete(RECALL_MARKS).where(
