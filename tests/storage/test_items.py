@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from palimpsest.storage.exchange_units import OpenExchange
-from palimpsest.storage.exchanges_sql import MOST_ANSWERS
+from palimpsest.storage.exchanges import MOST_ANSWERS
 from palimpsest.storage.store import Store
 
 from tests.storage.talk import Talk

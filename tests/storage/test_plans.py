@@ -19,7 +19,8 @@ from palimpsest.storage import (
     erasure,
     erasure_rules,
     exchange_log,
-    exchanges_sql,
+    exchange_units,
+    exchanges,
     history_sql,
     journal,
     retention,
@@ -127,7 +128,7 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, compactions, exchange_log, exchanges_sql, history_sql, journal, retention),
+    *(accounts, compactions, exchange_log, exchange_units, exchanges, history_sql, journal, retention),
     *(search_index, search, sql, store, erasure_rules, erasure),
 )
 

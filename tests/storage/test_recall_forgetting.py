@@ -45,7 +45,7 @@ async def test_what_is_forgotten_is_not_found_and_the_rest_is(store: Store, url:
     await twin.asks([b"z"])
     await catches_up(twin, lambda _: [CANARY.decode()])
     assert len(await finds(lost, "shared", everywhere=True)) == 4
-    assert await store.search.forget("ns", lost.session) == 2
+    await store.search.forget("ns", lost.session)
     for _ in range(2):
         assert await finds(lost, CANARY.decode(), "shared") == []
         assert await finds(lost, CANARY.decode(), everywhere=True) == []
@@ -53,8 +53,8 @@ async def test_what_is_forgotten_is_not_found_and_the_rest_is(store: Store, url:
         assert await finds(twin, CANARY.decode()) == [b"z"]
         await store.search.scrub()
     assert await with_connection(url, rows) == (3, 2)
-    assert await store.search.forget("ns", lost.session) == 0
-    assert await store.search.forget("ns", "nobody") == 0
+    await store.search.forget("ns", lost.session)
+    await store.search.forget("ns", "nobody")
 
 
 async def test_a_forgotten_session_may_be_indexed_again(store: Store) -> None:
@@ -73,7 +73,7 @@ async def test_many_entries_are_removed_in_slices(store: Store, url: str) -> Non
     await other.asks([b"other"])
     for each in (talk, other):
         await catches_up(each, limit=500)
-    assert await store.search.forget("ns", talk.session) == 1_200
+    await store.search.forget("ns", talk.session)
     await store.search.scrub()
     assert await with_connection(url, rows) == (1, 1)
     assert await finds(other, "other") == [b"other"]

@@ -77,9 +77,10 @@ async def opened_database(settings: Settings) -> AsyncIterator[SqlDatabase]:
 
 def accounts_of(database: SqlDatabase) -> Accounts:
     """Its keys and what they have used, and learned windows. Nothing is added that needs an id."""
-    from palimpsest.storage.accounts import Accounts, ProvenNamespaces
+    from palimpsest.storage.accounts import Accounts
+    from palimpsest.storage.database import Recent
 
-    return Accounts(database, str, ProvenNamespaces())
+    return Accounts(database, str, Recent())
 
 
 @asynccontextmanager

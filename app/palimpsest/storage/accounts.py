@@ -14,7 +14,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from palimpsest.storage.database import Reading, Repository, SqlDatabase, Step, p, rows_of, step
+from palimpsest.storage.database import Reading, Recent, Repository, SqlDatabase, Step, p, rows_of, step
 from palimpsest.storage.sql import (
     columns_of,
     fields_of,
@@ -43,8 +43,6 @@ UPSTREAM_NAMESPACE = ""
 # Rows read at start; older ones are learned again.
 _MOST_WINDOWS = 5_000
 _MOST_CALIBRATIONS = 10_000
-# Namespaces remembered as proven; an id is about 100 bytes.
-_REMEMBERED = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +120,6 @@ class Calibration:
     fixed_samples: int
 
 
-class ProvenNamespaces:
-    """A cache of proven namespaces: these need no further reads or writes."""
-
-    def __init__(self) -> None:
-        self._namespaces: set[str] = set()
-
-    def __contains__(self, namespace: str) -> bool:
-        return namespace in self._namespaces
-
-    def add(self, namespace: str) -> None:
-        """Remember the namespace. A full cache is emptied first, which costs one read per namespace."""
-        if len(self._namespaces) >= _REMEMBERED:
-            self._namespaces.clear()
-        self._namespaces.add(namespace)
-
-
 class Accounts(Repository):
     """See the module docstring; `palimpsest.storage.store` states the guarantees of every method."""
 
@@ -145,7 +127,7 @@ class Accounts(Repository):
         self,
         database: SqlDatabase,
         new_id: Callable[[], str],
-        proven: ProvenNamespaces,
+        proven: Recent[str],
         server: str | None = None,
     ) -> None:
         super().__init__(database)

@@ -8,17 +8,19 @@ PostgreSQL with one.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from operator import itemgetter
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import BindParameter, Column, bindparam
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.expression import ClauseElement
 from sqlalchemy.types import TypeEngine
 
+K = TypeVar("K")
 P = ParamSpec("P")
 T = TypeVar("T")
 # One SQL statement for both databases, which both accept PostgreSQL's INSERT ... ON CONFLICT. A `partial`
@@ -38,6 +40,8 @@ _REMEDIES: Mapping[Reason, str] = {
     "disk_error": "look at the disk and the system's log, then restart",
     "disk_full": "make room on its disk; erasing works meanwhile",
 }
+# What `Recent` keeps if nothing else is said.
+REMEMBERED = 50_000
 # The prefix of our parameters: SQLAlchemy reserves a table's column names in its INSERT and UPDATE.
 _MARK = "p_"
 
@@ -187,6 +191,27 @@ class SqlDatabase(Protocol):
 
     async def close(self) -> None:
         """Finish accepted units and close the connections. Idempotent."""
+
+
+class Recent(Generic[K]):
+    """The newest things of a kind, at most `most`, of some 200 bytes each."""
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self._most = most
+        self._kept: OrderedDict[K, None] = OrderedDict()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._kept
+
+    def add(self, key: K) -> None:
+        """It is one of them."""
+        self._kept[key] = None
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def discard(self, key: K) -> None:
+        """It is none of them."""
+        self._kept.pop(key, None)
 
 
 class Repository:

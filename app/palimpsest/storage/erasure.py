@@ -20,7 +20,7 @@ other session is being written.
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +36,7 @@ from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.database import (
     Params,
     Reading,
+    Recent,
     Repository,
     Row,
     Scrub,
@@ -96,8 +97,6 @@ _NAMESPACES_AT_ONCE = most(16)
 _MOST_MARKS = most(4096)
 # Tombstones looked up by one statement.
 _MARKS = 64
-# The newest erased ids that are kept in memory, about 200 bytes each.
-REMEMBERED = 50_000
 # Steps whose rows are not reported: tombstones are not erased, and the word index has no rows of a caller.
 _UNCOUNTED = frozenset({"claim", "hold", "bury", "recall_marks"})
 
@@ -112,28 +111,12 @@ class LoneRequest:
     asked: list[bytes]
 
 
-class RecentlyErased:
+class RecentlyErased(Recent[tuple[str, str]]):
     """The ids erased last, in memory: requests that began before the erase must not store anything again.
 
     Pairs of namespace and session; the session "" stands for a whole namespace. Ids are never reused, so an
     entry dropped from here could only be missed by work that began hours ago.
     """
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[tuple[str, str], None] = OrderedDict()
-
-    def __contains__(self, place: tuple[str, str]) -> bool:
-        return place in self._ids
-
-    def add(self, place: tuple[str, str]) -> None:
-        """The place counts as erased."""
-        self._ids[place] = None
-        if len(self._ids) > REMEMBERED:
-            self._ids.popitem(last=False)
-
-    def discard(self, place: tuple[str, str]) -> None:
-        """The erase did not happen."""
-        self._ids.pop(place, None)
 
 
 class Erasure(Repository):

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from palimpsest.storage.database import Reading, Repository, p, rows_of
-from palimpsest.storage.exchanges_sql import newest_of_sessions
+from palimpsest.storage.exchanges import newest_of_sessions
 from palimpsest.storage.sql import (
     HAS_BODY,
     LIMIT,

@@ -15,17 +15,45 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import Insert, insert
+
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.stored_points import MessageState, Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_text import array_of
-from palimpsest.storage import exchanges_sql as sql
 from palimpsest.storage.accounts import Charge
 from palimpsest.storage.compactions import ADD_DATED_COMPACTION, DatedCompaction, compaction_rows
-from palimpsest.storage.database import Params, Statement, Step, Unit
+from palimpsest.storage.database import Params, Statement, Step, Unit, p
+from palimpsest.storage.history_sql import INCOMPLETE, LIVE, OFF_PATH, ON_PATH, is_extended
 from palimpsest.storage.journal import ADD_NUMBERED_EVENT, EventRow
-from palimpsest.storage.sql import arrivals_step, fields_of, packed, plain, unfinished
+from palimpsest.storage.sql import (
+    SESSION_ROW,
+    Where,
+    arrivals_step,
+    fields_of,
+    new_row,
+    of_namespace,
+    of_session,
+    packed,
+    plain,
+    replacing,
+    row_in_session,
+    there_is,
+    unfinished,
+)
+from palimpsest.storage.tables import (
+    BODIES,
+    EXCHANGES,
+    HIDDEN_ROUNDS,
+    ITEMS,
+    MESSAGES,
+    PREAMBLES,
+    REBASES,
+    SESSIONS,
+    VARIANTS,
+)
 
 ExchangeState = Literal["open", "done", "incomplete", "failed", "rejected", "refused"]
 
@@ -36,7 +64,7 @@ _WITHDRAWN = frozenset({"rejected", "refused"})
 # The rows of more messages are built on another thread (3 us each); more messages or bytes are committed on
 # the writer's thread.
 INLINE_MESSAGES = 256
-_INLINE_BYTES = 256 * 1024
+INLINE_BYTES = 256 * 1024
 # Rows of a unit of an import, some 10 ms, where this many bytes more count as a further row.
 _SLICE_ROWS = 256
 _ROW_BYTES = 4_096
@@ -168,28 +196,37 @@ def opening(exchange: OpenExchange, size: tuple[int, int], server: str | None) -
     """
     # One arrival for the rebase, one for each message, one for the exchange; the last is the newest.
     arrivals = len(exchange.messages) + 2
-    given = _given(exchange, arrivals)
-    given["server"] = server
-    is_there, is_likely = exchange.continues, bool(exchange.base or exchange.rebase)
+    given = _given(exchange, arrivals) | {"server": server}
+    rebase = exchange.rebase
+    rebased = {"members": packed(rebase.members), "depth": size[0], "answers": size[1]} if rebase else {}
+    bodies = _body_rows(
+        exchange, (*exchange.messages, *exchange.variants), (*exchange.preamble, *exchange.carried)
+    )
+    is_there, is_likely = exchange.continues, bool(exchange.base or rebase)
     steps = [
-        Step(sql.RELEASE_NAME, [given] if exchange.takes_name else []),
+        Step(RELEASE_NAME, [given] if exchange.takes_name else []),
         # Without a base the session rarely exists.
-        Step(sql.REOPEN_SESSION, [given] if is_there or is_likely else [], needed=is_there),
-        Step(sql.PUT_SESSION, [] if is_there else [given], "untouched" if is_likely else "any"),
-        Step(sql.PUT_BODY, _body_rows(exchange.namespace, _bodies(exchange))),
-        Step(sql.PUT_REBASE, _rebase_rows(given, exchange.rebase, size, arrivals - 1)),
-        Step(sql.PUT_MESSAGE, _message_rows(exchange, arrivals - 2)),
-        Step(sql.PUT_VARIANT, [{**given, **fields_of(variant)} for variant in exchange.variants]),
-        Step(sql.PUT_PREAMBLE, _set_rows(exchange, exchange.preamble_digest, exchange.preamble)),
-        Step(sql.PUT_PREAMBLE, _set_rows(exchange, exchange.carried_digest, exchange.carried)),
-        Step(sql.PUT_EXCHANGE, [given]),
+        Step(REOPEN_SESSION, [given] if is_there or is_likely else [], needed=is_there),
+        Step(PUT_SESSION, [] if is_there else [given], "untouched" if is_likely else "any"),
+        Step(PUT_BODY, bodies),
+        Step(
+            PUT_REBASE,
+            [{**given, **fields_of(rebase), **rebased, "back": arrivals - 1, "is_head": False}]
+            if rebase
+            else [],
+        ),
+        Step(PUT_MESSAGE, _asked_rows(exchange, exchange.messages, arrivals - 2)),
+        Step(PUT_VARIANT, [{**given, **fields_of(variant)} for variant in exchange.variants]),
+        Step(PUT_PREAMBLE, _set_rows(exchange, exchange.preamble_digest, exchange.preamble)),
+        Step(PUT_PREAMBLE, _set_rows(exchange, exchange.carried_digest, exchange.carried)),
+        Step(PUT_EXCHANGE, [given]),
     ]
     if exchange.base:
-        steps += [Step(sql.LEAVE_BASE, [given]), Step(sql.LEAVE_REBASE, [given], "untouched")]
-    if exchange.base or exchange.rebase:
-        steps.append(Step(sql.LEAVE_BEFORE, [given]))
+        steps += [Step(LEAVE_BASE, [given]), Step(LEAVE_REBASE, [given], "untouched")]
+    if is_likely:
+        steps.append(Step(LEAVE_BEFORE, [given]))
     if not any(message.chain == exchange.head for message in exchange.messages):
-        steps += [Step(sql.SET_HEAD, [given]), Step(sql.SET_REBASE_HEAD, [given], "untouched")]
+        steps += [Step(SET_HEAD, [given]), Step(SET_REBASE_HEAD, [given], "untouched")]
     return [each for each in steps if each.rows]
 
 
@@ -198,35 +235,60 @@ def closing(exchange: CloseExchange) -> Unit:
 
     An exchange that no longer exists was erased: nothing else is written then.
     """
-    first = exchange.answers[0] if exchange.answers else None
-    given = fields_of(exchange)
-    given |= fields_of(exchange.usage)
-    given["answer"] = first.chain if first else None
-    given["arrivals"] = len(exchange.answers)
+    answers, hidden = exchange.answers, exchange.hidden
+    first = answers[0].chain if answers else None
+    # A single answer becomes the head; of several, none does until the client sends one (rule 6).
+    is_head = len(answers) == 1 and not exchange.is_overtaken and exchange.answer_state not in _WITHDRAWN
+    given = fields_of(exchange) | fields_of(exchange.usage)
+    given["answer"] = given["chain"] = first
+    given["arrivals"] = len(answers)
     given["created_at"] = given["updated_at"] = exchange.finished_at
     given["sent"] = exchange.sent_digest
-    answers = _answer_rows(exchange)
-    bodies = [(answer.digest, answer.body) for answer in exchange.answers]
-    bodies += [(digest, body) for body, digest in exchange.sent]
+    rows = _message_rows(
+        exchange,
+        answers,
+        len(answers) - 1,
+        first if is_head else None,
+        exchange=exchange.exchange,
+        relayed=True,
+        state=exchange.answer_state,
+        finish_reason=given["finish_reason"],
+        created_at=exchange.finished_at,
+    )
+    rounds = []
+    if hidden and len(answers) == 1:
+        rounds = [{**given, **fields_of(hidden), "messages": array_of(hidden.before), "results": None}]
     steps = [
-        Step(sql.TOUCH_SESSION, [given], needed=True),
-        Step(sql.CLOSE_EXCHANGE, [given], needed=True),
-        Step(sql.PUT_BODY, _body_rows(exchange.namespace, bodies)),
-        Step(sql.PUT_PREAMBLE, _set_rows(exchange, exchange.sent_digest, exchange.sent)),
-        Step(sql.PUT_OTHER_SPELLING, answers),
-        Step(sql.PUT_ANSWER, answers),
-        Step(sql.PUT_ROUNDS, _round_rows(given, exchange)),
-        Step(sql.PUT_ITEM, [row | {"id": plain(item)} for row in answers for item in exchange.items]),
-        *_heads_after(exchange, given),
+        Step(TOUCH_SESSION, [given], needed=True),
+        Step(CLOSE_EXCHANGE, [given], needed=True),
+        Step(PUT_BODY, _body_rows(exchange, answers, exchange.sent)),
+        Step(PUT_PREAMBLE, _set_rows(exchange, exchange.sent_digest, exchange.sent)),
+        Step(PUT_OTHER_SPELLING, rows),
+        Step(PUT_ANSWER, rows),
+        Step(PUT_ROUNDS, rounds),
+        Step(PUT_ITEM, [row | {"id": plain(item)} for row in rows for item in exchange.items]),
     ]
+    # The branch heads (rules 6 and 11).
+    if exchange.state in _WITHDRAWN:
+        # Newest first: a message that another request continued meanwhile stays.
+        withdrawn = [{**given, "chain": chain} for chain in reversed(exchange.withdrawn)]
+        steps += [Step(WITHDRAW, withdrawn), Step(CLEAR_REBASE_HEAD, [given])]
+        steps += [Step(RESTORE_HEADS, [given]), Step(RESTORE_REBASE_HEAD, [given])]
+    if is_head:
+        # An answered message is on the path, even if another exchange that brought it was withdrawn
+        # meanwhile.
+        steps += [Step(LEAVE_HEAD, [given]), Step(CLEAR_REBASE_HEAD, [given], "untouched")]
+        steps += [Step(REVIVE_HEAD, [given]), Step(REVIVE_BASE, [given], "touched")]
+    else:
+        steps.append(Step(REVIVE_HEAD if answers else CLEAR_ANSWERED_HEAD, [given]))
     return [each for each in steps if each.rows]
 
 
 def beginning(exchange: OpenExchange, server: str | None) -> Iterator[Unit]:
     """The units of a request that brings a long history of a new session, in slices as an import."""
     steps = opening(replace(exchange, messages=()), (0, 0), server)
-    free = [step for step in steps if step.statement is sql.RELEASE_NAME]
-    rest = [step for step in steps if step.statement is not sql.RELEASE_NAME]
+    free = [step for step in steps if step.statement is RELEASE_NAME]
+    rest = [step for step in steps if step.statement is not RELEASE_NAME]
     return importing(exchange, [exchange.started_at] * len(exchange.messages), (), (), free, rest)
 
 
@@ -246,23 +308,23 @@ def importing(
     """
     hidden = {"namespace": unfinished(opened.namespace), "session": opened.session, "into": opened.namespace}
     begun = _given(opened, len(opened.messages) + len(made) + len(events)) | hidden | {"external_id": None}
-    first, size = Step(sql.BEGIN_IMPORT, [begun], needed=True), 0
+    first, size = Step(BEGIN_IMPORT, [begun], needed=True), 0
     rows: defaultdict[Statement, list[Params]] = defaultdict(list)
     for statement, row in _imported(opened, times, events, made):
         rows[statement].append(row)
         size += 1 + sum([len(value) for value in row.values() if isinstance(value, bytes)]) // _ROW_BYTES
         # Bodies are written with the messages that name them: an erase finds them by these.
-        if size >= _SLICE_ROWS and statement not in (sql.PUT_BODY, sql.PUT_PREAMBLE):
+        if size >= _SLICE_ROWS and statement not in (PUT_BODY, PUT_PREAMBLE):
             yield [first, *_steps(rows)]
             first, size = replace(arrivals_step(hidden, 0), needed=True), 0
             rows.clear()
-    end = Step(sql.END_IMPORT, [hidden | {"external_id": opened.external_id}])
+    end = Step(END_IMPORT, [hidden | {"external_id": opened.external_id}])
     yield [first, *_steps(rows), *before, end, *after]
 
 
 def _steps(rows: Mapping[Statement, list[Params]]) -> Iterator[Step]:
     for statement, own in rows.items():
-        yield Step(statement, sorted(own, key=itemgetter("digest")) if statement is sql.PUT_BODY else [*own])
+        yield Step(statement, sorted(own, key=itemgetter("digest")) if statement is PUT_BODY else [*own])
 
 
 def _imported(
@@ -272,56 +334,18 @@ def _imported(
     key = {"namespace": opened.namespace, "session": opened.session}
     arrivals = count(1)
     for body, digest in opened.preamble:
-        yield sql.PUT_BODY, {**key, "digest": digest, "body": body}
+        yield PUT_BODY, {**key, "digest": digest, "body": body}
     for preamble in _set_rows(opened, opened.preamble_digest, opened.preamble):
-        yield sql.PUT_PREAMBLE, preamble
+        yield PUT_PREAMBLE, preamble
     for message, at in zip(opened.messages, times, strict=True):
-        yield sql.PUT_BODY, {**key, "digest": message.digest, "body": message.body}
-        (row,) = _message_rows(replace(opened, messages=[message]), 0)
-        yield sql.ADD_MESSAGE, {**row, "created_at": at, "arrival": next(arrivals)}
+        yield PUT_BODY, {**key, "digest": message.digest, "body": message.body}
+        (row,) = _asked_rows(opened, [message], 0)
+        yield ADD_MESSAGE, {**row, "created_at": at, "arrival": next(arrivals)}
     for each in made:
         (values,) = compaction_rows(key, [each], 0)
         yield ADD_DATED_COMPACTION, {**values, "arrival": next(arrivals)}
     for event in events:
         yield ADD_NUMBERED_EVENT, {**key, **fields_of(event), "seq": next(arrivals)}
-
-
-def _heads_after(exchange: CloseExchange, given: Params) -> Iterator[Step]:
-    """The steps that update the branch heads (rules 6 and 11)."""
-    if exchange.state in _WITHDRAWN:
-        # Newest first: a message that another request continued meanwhile stays.
-        withdrawn = [{**given, "chain": chain} for chain in reversed(exchange.withdrawn)]
-        yield Step(sql.WITHDRAW, withdrawn)
-        yield Step(sql.CLEAR_REBASE_HEAD, [given])
-        yield Step(sql.RESTORE_HEADS, [given])
-        yield Step(sql.RESTORE_REBASE_HEAD, [given])
-    if _has_new_head(exchange):
-        yield Step(sql.LEAVE_HEAD, [given])
-        yield Step(sql.CLEAR_REBASE_HEAD, [given], "untouched")
-        # An answered message is on the path, even if another exchange that brought it was withdrawn
-        # meanwhile.
-        yield Step(sql.REVIVE_HEAD, [given])
-        yield Step(sql.REVIVE_BASE, [given], "touched")
-    else:
-        yield Step(sql.REVIVE_HEAD if exchange.answers else sql.CLEAR_ANSWERED_HEAD, [given])
-
-
-def is_quick(messages: Sequence[StoredMessage]) -> bool:
-    """Whether storing them is quick enough for the calling thread."""
-    return len(messages) <= INLINE_MESSAGES and sum([len(each.body) for each in messages]) <= _INLINE_BYTES
-
-
-def is_answered(exchange: CloseExchange) -> bool:
-    """Whether the upstream has answered."""
-    is_answered = exchange.state in ("done", "incomplete") and 200 <= (exchange.status or 0) < 300
-    return is_answered and exchange.by_upstream
-
-
-def _has_new_head(exchange: CloseExchange) -> bool:
-    """A single answer becomes the head; of several, none does until the client sends one (rule 6)."""
-    if exchange.is_overtaken:
-        return False
-    return len(exchange.answers) == 1 and exchange.answer_state not in _WITHDRAWN
 
 
 def _given(exchange: OpenExchange, arrivals: int) -> dict[str, object]:
@@ -344,52 +368,46 @@ def _given(exchange: OpenExchange, arrivals: int) -> dict[str, object]:
     return given
 
 
-def _bodies(exchange: OpenExchange) -> Iterator[tuple[bytes, bytes]]:
-    """All bodies of the request, by digest."""
-    for message in exchange.messages:
-        yield message.digest, message.body
-    for variant in exchange.variants:
-        yield variant.digest, variant.body
-    for body, digest in (*exchange.preamble, *exchange.carried):
-        yield digest, body
-
-
-def _body_rows(namespace: str, bodies: Iterable[tuple[bytes, bytes]]) -> list[Params]:
+def _body_rows(
+    exchange: OpenExchange | CloseExchange, texts: Iterable[StoredMessage | Variant], sets: Bodies
+) -> list[Params]:
     """One row per body, in the order of the digests."""
-    ordered = sorted(dict(bodies).items())
-    return [{"namespace": namespace, "digest": digest, "body": body} for digest, body in ordered]
-
-
-def _message_rows(exchange: OpenExchange, back: int) -> list[dict[str, object]]:
-    """The messages in order; the first is `back` places before the newest arrival."""
-    shared = {
-        "namespace": exchange.namespace,
-        "session": exchange.session,
-        "relayed": False,
-        "state": "live",
-        "preamble": exchange.preamble_digest,
-        "finish_reason": None,
-        "created_at": exchange.started_at,
-    }
+    bodies = {text.digest: text.body for text in texts} | {digest: body for body, digest in sets}
     return [
-        {**shared, **fields_of(message), "back": back - i, "is_head": message.chain == exchange.head}
-        for i, message in enumerate(exchange.messages)
+        {"namespace": exchange.namespace, "digest": digest, "body": bodies[digest]}
+        for digest in sorted(bodies)
     ]
 
 
-def _answer_rows(exchange: CloseExchange) -> list[dict[str, Any]]:
-    shared = {
-        "namespace": exchange.namespace,
-        "session": exchange.session,
-        "exchange": exchange.exchange,
-        "relayed": True,
-        "state": exchange.answer_state,
-        "is_head": _has_new_head(exchange),
-        "finish_reason": exchange.finish_reason and plain(exchange.finish_reason),
-        "created_at": exchange.finished_at,
-    }
-    last = len(exchange.answers) - 1
-    return [{**shared, **fields_of(answer), "back": last - i} for i, answer in enumerate(exchange.answers)]
+def _asked_rows(exchange: OpenExchange, messages: Sequence[StoredMessage], back: int) -> list[dict[str, Any]]:
+    """The rows of messages of a request."""
+    return _message_rows(
+        exchange,
+        messages,
+        back,
+        exchange.head,
+        relayed=False,
+        state="live",
+        preamble=exchange.preamble_digest,
+        finish_reason=None,
+        created_at=exchange.started_at,
+    )
+
+
+def _message_rows(
+    exchange: OpenExchange | CloseExchange,
+    messages: Sequence[StoredMessage],
+    back: int,
+    head: bytes | None,
+    /,
+    **shared: object,
+) -> list[dict[str, Any]]:
+    """The messages in order; the first is `back` places before the newest arrival."""
+    shared |= {"namespace": exchange.namespace, "session": exchange.session}
+    return [
+        {**shared, **fields_of(message), "back": back - i, "is_head": message.chain == head}
+        for i, message in enumerate(messages)
+    ]
 
 
 def _set_rows(exchange: OpenExchange | CloseExchange, digest: bytes | None, bodies: Bodies) -> list[Params]:
@@ -398,17 +416,241 @@ def _set_rows(exchange: OpenExchange | CloseExchange, digest: bytes | None, bodi
     return [{**key, "bodies": packed(of for _, of in bodies)}] if bodies else []
 
 
-def _rebase_rows(given: Params, rebase: Rebase | None, size: tuple[int, int], back: int) -> list[Params]:
-    if rebase is None:
-        return []
-    own = {"members": packed(rebase.members), "depth": size[0], "answers": size[1]}
-    return [{**given, **fields_of(rebase), **own, "back": back, "is_head": False}]
+_ON_PATH_AGAIN = sa.case((MESSAGES.c.state.in_(OFF_PATH), LIVE), else_=MESSAGES.c.state)
+THE_EXCHANGE = sa.and_(of_namespace(EXCHANGES), EXCHANGES.c.id == p("exchange"))
 
 
-def _round_rows(given: Params, exchange: CloseExchange) -> list[Params]:
-    """The row of hidden rounds; none without rounds, or with several answers."""
-    hidden = exchange.hidden
-    if hidden is None or len(exchange.answers) != 1:
-        return []
-    own = {"chain": exchange.answers[0].chain, "messages": array_of(hidden.before), "results": None}
-    return [{**given, **fields_of(hidden), **own}]
+def at_chain(table: sa.FromClause, chain: str = "chain") -> Where:
+    """The session's row of `table` whose chain is the parameter `chain`."""
+    return sa.and_(of_session(table), table.c.chain == p(chain))
+
+
+def _reopened(given: Any) -> dict[str, Any]:
+    """What a request changes in an existing session, by the values given."""
+    return {
+        "arrivals": SESSIONS.c.arrivals + given["arrivals"],
+        "full_history": sa.or_(SESSIONS.c.full_history, given["full_history"]),
+        "appends": sa.or_(SESSIONS.c.appends, given["appends"]),
+        "is_side": sa.and_(SESSIONS.c.is_side, given["is_side"]),
+        # Titles are often requested from another model.
+        "model": sa.case((given["is_side"].is_(sa.true()), SESSIONS.c.model), else_=given["model"]),
+        "updated_at": given["updated_at"],
+    }
+
+
+def _release_name() -> sa.Update:
+    """Only for a session that begins: a repeated call must not take the name from the next one."""
+    own = SESSIONS.alias("own_session")
+    begun = there_is(own.c.namespace == p("namespace"), own.c.id == p("session", sa.Text))
+    named = (SESSIONS.c.external_id == p("external_id"), of_namespace(SESSIONS))
+    return sa.update(SESSIONS).where(*named, ~begun).values(external_id=sa.null())
+
+
+def _begin_import() -> Insert:
+    """Unless it is there in its place. An import that was cut is taken up again."""
+    row = {column.name: p(column) for column in SESSIONS.c} | {"id": p("session", sa.Text)}
+    own = SESSIONS.alias("own_session")
+    there = there_is(own.c.namespace == p("into", sa.Text), own.c.id == p("session", sa.Text))
+    new = insert(SESSIONS).from_select(list(row), sa.select(*row.values()).where(~there))
+    return replacing(new, "updated_at")
+
+
+def _put_message() -> Insert:
+    """A message sent again returns to the path; the request's head becomes a branch head."""
+    new = row_in_session(MESSAGES)
+    head = new.excluded.is_head
+    return replacing(
+        new,
+        where=sa.or_(MESSAGES.c.state.in_(OFF_PATH), head),
+        state=_ON_PATH_AGAIN,
+        is_head=sa.or_(MESSAGES.c.is_head, head),
+        preamble=sa.case((head, new.excluded.preamble), else_=MESSAGES.c.preamble),
+    )
+
+
+def _put_answer() -> Insert:
+    """An existing answer stays; an incomplete one is completed, one that the client sent becomes relayed.
+
+    A repeated close must not make an answer a head that was followed in the meantime.
+    """
+    preamble = sa.select(EXCHANGES.c.preamble).where(THE_EXCHANGE).scalar_subquery()
+    new = row_in_session(MESSAGES, preamble=preamble)
+    there = {name: p(MESSAGES.c[name]) for name in ("namespace", "session", "chain")}
+    cut = MESSAGES.c.state == INCOMPLETE
+    better = sa.and_(
+        sa.or_(new.excluded.state == LIVE, MESSAGES.c.state.in_(OFF_PATH)),
+        sa.or_(MESSAGES.c.state != LIVE, MESSAGES.c.relayed.is_(sa.false())),
+    )
+    kept = {
+        name: sa.case((better, new.excluded[name]), else_=MESSAGES.c[name])
+        for name in ("state", "answers", "finish_reason")
+    }
+    return replacing(
+        new,
+        where=sa.or_(better, new.excluded.is_head),
+        # Only needed on conflict: a new row has nothing after it.
+        is_head=sa.or_(MESSAGES.c.is_head, sa.and_(new.excluded.is_head, ~is_extended(there))),
+        relayed=sa.true(),
+        digest=sa.case((sa.and_(better, cut), new.excluded.digest), else_=MESSAGES.c.digest),
+        **kept,
+    )
+
+
+def _put_other_spelling() -> Insert:
+    """An existing answer arrives with other bytes: both spellings stay (rule 12).
+
+    The variant is the old spelling if a cut answer is now whole, otherwise the new one.
+    """
+    replaced = sa.and_(MESSAGES.c.state == INCOMPLETE, p(MESSAGES.c.state) == LIVE)
+    spelling: dict[str, sa.ColumnElement[Any]] = {
+        "chain": MESSAGES.c.chain,
+        "session": MESSAGES.c.session,
+        "digest": sa.case((replaced, MESSAGES.c.digest), else_=p(MESSAGES.c.digest)),
+        "namespace": MESSAGES.c.namespace,
+        "created_at": p(VARIANTS.c.created_at),
+    }
+    other = (of_session(MESSAGES), MESSAGES.c.chain == p(MESSAGES.c.chain))
+    row = sa.select(*spelling.values()).where(*other, MESSAGES.c.digest != p(MESSAGES.c.digest))
+    return insert(VARIANTS).from_select(list(spelling), row).on_conflict_do_nothing()
+
+
+# The common case of the upsert below, at half its cost.
+REOPEN_SESSION = (
+    sa.update(SESSIONS)
+    .where(SESSION_ROW)
+    .values(_reopened({column.name: p(column) for column in SESSIONS.c}))
+)
+_NEW_SESSION = new_row(SESSIONS, id=p("session"))
+PUT_SESSION = replacing(_NEW_SESSION, **_reopened(_NEW_SESSION.excluded))
+RELEASE_NAME = _release_name()
+TOUCH_SESSION = (
+    sa.update(SESSIONS)
+    .where(SESSION_ROW)
+    .values(arrivals=SESSIONS.c.arrivals + p(SESSIONS.c.arrivals), updated_at=p(SESSIONS.c.updated_at))
+)
+BEGIN_IMPORT = _begin_import()
+END_IMPORT = (
+    sa.update(SESSIONS)
+    .where(SESSION_ROW)
+    .values(namespace=p("into", sa.Text), external_id=p(SESSIONS.c.external_id))
+)
+ADD_MESSAGE = new_row(MESSAGES).on_conflict_do_nothing()
+PUT_BODY = new_row(BODIES).on_conflict_do_nothing()
+PUT_MESSAGE = _put_message()
+PUT_ANSWER = _put_answer()
+PUT_OTHER_SPELLING = _put_other_spelling()
+PUT_REBASE = replacing(row_in_session(REBASES), "preamble")
+PUT_VARIANT = new_row(VARIANTS).on_conflict_do_nothing()
+PUT_PREAMBLE = new_row(PREAMBLES).on_conflict_do_nothing()
+_CLOSED = (
+    *("state", "finish_reason", "status", "view", "tokens_full", "tokens_forwarded", "compaction"),
+    *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at", "response_id", "answer"),
+    *("sent", "body_digest", "first_at", "written_tokens", "code", "cause"),
+    *("prepared_seconds", "waited_seconds"),
+)
+PUT_EXCHANGE = row_in_session(
+    EXCHANGES,
+    names=[c.name for c in EXCHANGES.c if c.name == "state" or c.name not in (*_CLOSED, "partial")],
+    id=p("exchange", sa.Text),
+).on_conflict_do_nothing()
+CLOSE_EXCHANGE = (
+    sa.update(EXCHANGES)
+    .where(THE_EXCHANGE)
+    .values({name: p(EXCHANGES.c[name]) for name in _CLOSED} | {"partial": sa.null()})
+)
+
+
+# Branch heads, and which messages are on the path (rules 6, 7, 11).
+
+
+def _flag(table: sa.Table, flag: Where, *where: Where) -> sa.Update:
+    """Set `is_head` only where it changes: other rows are not written again."""
+    return sa.update(table).where(*where, table.c.is_head.is_not(flag)).values(is_head=flag)
+
+
+def _leave_base(table: sa.Table) -> sa.Update:
+    """The base is no head any more; its preamble is that of the newest exchange that began there."""
+    preamble = p(table.c.preamble)
+    changes = sa.or_(table.c.is_head.is_(sa.true()), table.c.preamble != preamble)
+    return (
+        sa.update(table).where(at_chain(table, "base"), changes).values(is_head=sa.false(), preamble=preamble)
+    )
+
+
+def _leave_before() -> sa.Update:
+    """The message before the base and the anchor of a rebase are no heads any more."""
+    base = MESSAGES.alias("base_message")
+    parent = sa.select(base.c.parent).where(at_chain(base, "base")).scalar_subquery()
+    ends = MESSAGES.c.chain.in_([p("anchor", sa.LargeBinary), parent])
+    return _flag(MESSAGES, sa.false(), of_session(MESSAGES), ends)
+
+
+def _restore_heads() -> sa.Update:
+    """The closing exchange's base and its rebase's anchor are heads again where nothing follows them."""
+    rebase = sa.and_(EXCHANGES.c.rebase == REBASES.c.chain, EXCHANGES.c.session == REBASES.c.session)
+    anchor = sa.select(REBASES.c.anchor).join(EXCHANGES, rebase).where(THE_EXCHANGE, of_namespace(REBASES))
+    left = sa.or_(MESSAGES.c.chain == p("base"), MESSAGES.c.chain == anchor.scalar_subquery())
+    is_end = (MESSAGES.c.state.in_(ON_PATH), ~is_extended(MESSAGES.c))
+    return _flag(MESSAGES, sa.true(), of_session(MESSAGES), left, *is_end)
+
+
+LEAVE_BASE = _leave_base(MESSAGES)
+LEAVE_REBASE = _leave_base(REBASES)
+LEAVE_BEFORE = _leave_before()
+SET_HEAD = (
+    sa.update(MESSAGES)
+    .where(at_chain(MESSAGES, "head"))
+    .values(is_head=sa.true(), preamble=p(MESSAGES.c.preamble))
+)
+SET_REBASE_HEAD = _flag(REBASES, sa.true(), at_chain(REBASES, "head"))
+LEAVE_HEAD = _flag(MESSAGES, sa.false(), at_chain(MESSAGES, "head"))
+# Only a row that is off the path: `state` is in an index.
+REVIVE_HEAD = (
+    sa.update(MESSAGES).where(at_chain(MESSAGES, "head"), MESSAGES.c.state.in_(OFF_PATH)).values(state=LIVE)
+)
+REVIVE_BASE = (
+    sa.update(MESSAGES).where(at_chain(MESSAGES, "base")).values(is_head=sa.false(), state=_ON_PATH_AGAIN)
+)
+CLEAR_REBASE_HEAD = _flag(REBASES, sa.false(), at_chain(REBASES, "head"))
+WITHDRAW = (
+    sa.update(MESSAGES)
+    .where(at_chain(MESSAGES), ~is_extended(MESSAGES.c))
+    .values(state=p("state"), is_head=sa.false())
+)
+RESTORE_HEADS = _restore_heads()
+RESTORE_REBASE_HEAD = _flag(REBASES, sa.true(), at_chain(REBASES, "base"), ~is_extended(REBASES.c))
+# A regenerate that failed leaves the earlier answer as the branch's head.
+_CHILD = MESSAGES.alias("child")
+_HAS_CHILD_HEAD = there_is(
+    _CHILD.c.namespace == MESSAGES.c.namespace,
+    _CHILD.c.session == MESSAGES.c.session,
+    _CHILD.c.parent == MESSAGES.c.chain,
+    _CHILD.c.is_head.is_(sa.true()),
+)
+CLEAR_ANSWERED_HEAD = _flag(MESSAGES, sa.false(), at_chain(MESSAGES, "head"), _HAS_CHILD_HEAD)
+
+
+# Hidden rounds (one row per answer, its messages as JSON arrays of their exact bytes), and items of answers.
+FOLLOWS = there_is(
+    MESSAGES.c.session == p("session"), MESSAGES.c.parent == p("chain"), of_namespace(MESSAGES)
+)
+ROUNDS = ("messages", "tokens", "written", "results", "written_tokens")
+
+
+def _put_rounds() -> Insert:
+    """The newest rounds that led to an answer; unchanged rounds stay, with their results.
+
+    Nothing is written where a message follows the answer already: a conversation that continued with other
+    rounds, or none, continues that way, so its prompts keep their prefix (P10).
+    """
+    given: Mapping[str, sa.ColumnElement[Any]] = {column.name: p(column) for column in HIDDEN_ROUNDS.c}
+    new = insert(HIDDEN_ROUNDS).from_select(list(given), sa.select(*given.values()).where(~FOLLOWS))
+    changes = sa.or_(
+        HIDDEN_ROUNDS.c.messages != new.excluded.messages,
+        HIDDEN_ROUNDS.c.written.is_distinct_from(new.excluded.written),
+    )
+    return replacing(new, *ROUNDS, "created_at", where=changes)
+
+
+PUT_ROUNDS = _put_rounds()
+PUT_ITEM = new_row(ITEMS).on_conflict_do_nothing()

@@ -7,17 +7,17 @@ locale), so a memory's text is stored a second time, case-folded for searching.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import sqlalchemy as sa
 
-from palimpsest.storage.database import Params, Repository, SqlDatabase, Statement, Step, p, step
+from palimpsest.storage.database import Params, Recent, Repository, SqlDatabase, Statement, Step, p, step
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
     IN_EPOCH,
+    IS_OPEN,
     LIMIT,
     ONE,
     Query,
@@ -117,7 +117,7 @@ class TokensSpent:
     cached_tokens: int = 0
 
 
-# Entries of each kind in `KnownSessions`, of some 200 bytes.
+# Entries of each kind in `KnownSessions`.
 _REMEMBERED = 20_000
 
 
@@ -131,9 +131,9 @@ class KnownSessions:
 
     def __init__(self, *, is_sole: bool) -> None:
         self._is_sole = is_sole
-        self._plain: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._written: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._sets: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._plain: Recent[tuple[str, str]] = Recent(_REMEMBERED)
+        self._written: Recent[tuple[str, str]] = Recent(_REMEMBERED)
+        self._sets: Recent[tuple[str, bytes | None]] = Recent(_REMEMBERED)
 
     def is_plain(self, namespace: str, session: str) -> bool:
         """True when the session is known to have neither settings nor compactions."""
@@ -142,12 +142,12 @@ class KnownSessions:
     def plain(self, namespace: str, session: str) -> None:
         """The session was read as without settings and compactions."""
         if self._is_sole and (namespace, session) not in self._written:
-            _remember(self._plain, (namespace, session))
+            self._plain.add((namespace, session))
 
     def writes(self, namespace: str, session: str) -> None:
         """Settings or a compaction of the session are about to be written."""
-        self._plain.pop((namespace, session), None)
-        _remember(self._written, (namespace, session))
+        self._plain.discard((namespace, session))
+        self._written.add((namespace, session))
 
     def holds(self, session: str, digest: bytes | None) -> bool:
         """True when the session's instructions, or what its requests carry, of this digest are stored."""
@@ -156,16 +156,7 @@ class KnownSessions:
     def has_written(self, session: str, digest: bytes | None) -> None:
         """The session's set of bodies with this digest is stored; None: there is none."""
         if digest is not None:
-            _remember(self._sets, (session, digest))
-
-
-K = TypeVar("K")
-
-
-def _remember(kept: OrderedDict[K, None], key: K) -> None:
-    kept[key] = None
-    if len(kept) > _REMEMBERED:
-        kept.popitem(last=False)
+            self._sets.add((session, digest))
 
 
 class Journal(Repository):
@@ -459,7 +450,6 @@ _IS_LEASED = sa.select(LEASES.c.key).where(
     LEASES.c.key == p("key"), LEASES.c.expires_at > p("now", sa.Double), LEASES.c.holder != p("besides")
 )
 
-_OPEN = EXCHANGES.c.state == sa.literal_column("'open'")
 _IS_THERE = there_is(SERVERS.c.id == p("id"))
 _BEAT = replacing(new_row(SERVERS, beats=ONE), beats=SERVERS.c.beats + ONE)
 _LEAVE = sa.delete(SERVERS).where(SERVERS.c.id == p("id"))
@@ -467,12 +457,12 @@ _LEAVE = sa.delete(SERVERS).where(SERVERS.c.id == p("id"))
 _BEATS = sa.union(
     sa.select(SERVERS.c.id, SERVERS.c.beats).where(SERVERS.c.id != p("id")),
     sa.select(EXCHANGES.c.server, sa.literal_column("0")).where(
-        _OPEN, EXCHANGES.c.server != p("id"), EXCHANGES.c.server.not_in(sa.select(SERVERS.c.id))
+        IS_OPEN, EXCHANGES.c.server != p("id"), EXCHANGES.c.server.not_in(sa.select(SERVERS.c.id))
     ),
 )
 _STOPPED = sa.delete(SERVERS).where(SERVERS.c.id == p("id"), SERVERS.c.beats == p("beats"))
 # No process is left to close the exchanges of a killed one; failed, they do not make a retry ambiguous.
-OPEN_FAILED = sa.update(EXCHANGES).where(_OPEN).values(state=sa.literal_column("'failed'"))
+OPEN_FAILED = sa.update(EXCHANGES).where(IS_OPEN).values(state=sa.literal_column("'failed'"))
 # All only after `_STOPPED` has removed the server's row: a server that beat since still has one.
 FAIL_OPEN_OF = OPEN_FAILED.where(EXCHANGES.c.server == p("id", sa.Text), ~_IS_THERE)
 _FREE_LEASES = sa.delete(LEASES).where(LEASES.c.holder == p("id"), ~_IS_THERE)

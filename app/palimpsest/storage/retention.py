@@ -16,7 +16,7 @@ from palimpsest.core.utc import DAY
 from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.database import Repository, p, rows_of
-from palimpsest.storage.sql import LIMIT, of_namespace, there_is, total_of
+from palimpsest.storage.sql import IS_OPEN, LIMIT, of_namespace, there_is, total_of
 from palimpsest.storage.tables import BODIES, EXCHANGES, KEYS, SESSIONS
 
 # A row for each session is looked at: a large database takes its time, beside which others write.
@@ -144,7 +144,7 @@ _COLUMNS = (SESSIONS.c.namespace, SESSIONS.c.id, SESSIONS.c.external_id, SESSION
 AT_REST = ~there_is(
     EXCHANGES.c.session == SESSIONS.c.id,
     EXCHANGES.c.namespace == SESSIONS.c.namespace,
-    EXCHANGES.c.state == sa.literal_column("'open'"),
+    IS_OPEN,
 )
 _OLDEST_FIRST = (
     sa.select(*_COLUMNS).where(AT_REST).order_by(SESSIONS.c.updated_at, SESSIONS.c.id).limit(LIMIT)

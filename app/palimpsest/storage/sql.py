@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from palimpsest.storage.database import Params, Reading, Row, Statement, Step, p, rows_of, step
-from palimpsest.storage.tables import BODIES, MESSAGES, SESSIONS
+from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, SESSIONS
 
 # A condition, and a query.
 Where: TypeAlias = sa.ColumnElement[bool]
@@ -32,6 +32,7 @@ ONE: sa.ColumnElement[int] = sa.literal_column("1")
 LIMIT = p("limit", sa.Integer)
 
 SESSION_ROW = sa.and_(SESSIONS.c.namespace == p("namespace"), SESSIONS.c.id == p("session"))
+IS_OPEN = EXCHANGES.c.state == sa.literal_column("'open'")
 IN_EPOCH = SESSIONS.c.epoch == p("epoch")
 
 

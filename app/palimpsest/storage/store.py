@@ -30,9 +30,9 @@ from functools import partial
 import sqlalchemy as sa
 
 from palimpsest.errors import StoreUnavailable
-from palimpsest.storage.accounts import Accounts, ProvenNamespaces
+from palimpsest.storage.accounts import Accounts
 from palimpsest.storage.compactions import Compactions
-from palimpsest.storage.database import Repository, SqlDatabase, Statement, Step, StoreFault, p, step
+from palimpsest.storage.database import Recent, Repository, SqlDatabase, Statement, Step, StoreFault, p, step
 from palimpsest.storage.erasure import GIVE_UP_IMPORTS, Erasure, RecentlyErased
 from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
@@ -66,7 +66,8 @@ class Store(Repository):
     ) -> None:
         super().__init__(database)
         self._closed = closed
-        proven, erased = ProvenNamespaces(), RecentlyErased()
+        proven: Recent[str] = Recent()
+        erased = RecentlyErased()
         known = KnownSessions(is_sole=is_sole)
         self.history = History(database)
         self.accounts = Accounts(database, new_id, proven, server)
