@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,7 +21,6 @@ from palimpsest.storage.database import (
     Ask,
     Compiler,
     Pace,
-    Params,
     Reading,
     Row,
     Scrub,
@@ -29,10 +28,9 @@ from palimpsest.storage.database import (
     StoreFault,
     Unit,
 )
-from palimpsest.storage.sqlite.commits import Work
 from palimpsest.storage.sqlite.driver import Connection, Failure, Synchronous, driver, readonly, writable
 from palimpsest.storage.sqlite.files import FileCondition, Reserve, size_of
-from palimpsest.storage.sqlite.writer import Writer
+from palimpsest.storage.sqlite.writer import Work, Writer
 
 T = TypeVar("T")
 
@@ -44,8 +42,6 @@ _LOOKS = 40
 _READERS = 2
 # At most so many rows of a step are built on the calling thread; 3 us each.
 _INLINE_ROWS = 256
-
-
 # Pages that are zeroed while others wait: some 10 ms.
 _SLICE_PAGES = 500
 
@@ -72,14 +68,17 @@ class SqliteDatabase:
         self._compiled = _compiler()
         self._condition = FileCondition(path)
         self._reserve = Reserve(path)
+        try:
+            connection = writable(path, synchronous)
+        except (driver.Error, OSError) as failure:
+            raise StoreUnavailable(f"the database cannot be opened: {failure}") from failure
         self._writer = Writer(
-            partial(writable, path, synchronous),
+            connection,
             path.with_name(path.name + "-wal"),
             deadline_seconds,
             self._condition,
             self._reserve,
         )
-        self._writer.start()
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         try:
             self._inline = readonly(path, deadline_seconds)
@@ -97,9 +96,10 @@ class SqliteDatabase:
         work: Work = []
         for step in unit:
             compiled = self._compiled[step.statement]
-            bind, rows = compiled.bind, step.rows
-            bound = _Rows(bind, rows) if len(rows) > _INLINE_ROWS else list(map(bind, rows))
-            work.append((compiled.sql, bound, step.after, step.needed))
+            rows: Sequence[Any] = step.rows
+            bind = compiled.bind if len(rows) > _INLINE_ROWS else None
+            bound = rows if bind else list(map(compiled.bind, rows))
+            work.append((compiled.sql, bound, bind, step.after, step.needed))
         committed = self._writer.submit(work, pace)
         if committed.done():
             return committed.result()
@@ -220,24 +220,6 @@ class SqliteDatabase:
             return connection.execute(compiled.sql, compiled.bind(ask.params)).fetchall()
         except driver.Error as failure:
             raise self._unreadable(failure) from failure
-
-
-class _Rows(Sequence[Sequence[object]]):
-    """Rows in the driver's form, each built on access: many rows are built on the writer's thread."""
-
-    def __init__(self, bind: Callable[[Params], Sequence[object]], rows: Sequence[Params]) -> None:
-        self._bind = bind
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Sequence[object]]:
-        return map(self._bind, self._rows)
-
-    def __getitem__(self, place: Any) -> Any:
-        """The row at an index; slices are not supported."""
-        return self._bind(self._rows[place])
 
 
 def _give_up(committed: asyncio.Future[tuple[int, ...]]) -> None:

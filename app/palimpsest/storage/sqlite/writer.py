@@ -11,19 +11,253 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from palimpsest.errors import StoreUnavailable
-from palimpsest.storage.database import Pace
-from palimpsest.storage.sqlite.commits import Busy, Commits, Waiting, Work, fail
-from palimpsest.storage.sqlite.driver import Connection, driver
+from palimpsest.errors import Conflict, StoreError, StoreUnavailable
+from palimpsest.storage.database import After, Pace, Params, Reason, StoreFault, is_due
+from palimpsest.storage.sqlite.driver import WAL_BYTES, Connection, driver, fault_of, is_busy
 from palimpsest.storage.sqlite.files import FileCondition, Reserve
 
+# The statement's text, its rows (positional, or what makes them so), the condition for running it, and whether
+# the unit needs it. Many rows are made positional on the writer's thread.
+Work: TypeAlias = list[tuple[str, Sequence[Any], Callable[[Params], Sequence[object]] | None, After, bool]]
+Outcome: TypeAlias = "tuple[int, ...] | Exception"
+
+# Units between two checkpoints: at some twenty pages each they make a WAL of 16 MB, copied in some 20 ms.
+# Long units are noticed by the file's size, checked every `_LOOK_UNITS` units.
+_CHECKPOINT_UNITS = 200
+_LOOK_UNITS = 10
+# How SQLite says that a unique index is violated; `pysqlite3` does not give the extended code.
+_UNIQUE = "UNIQUE constraint failed"
+# Errors that refuse a unit; ValueError and the like: a number too large, or a lone surrogate.
+_REFUSALS = (driver.Error, ValueError, TypeError, OverflowError)
+# The longest quick commit in seconds, and how many in a row prove a disk fast enough for inline commits.
+_QUICK_SECONDS = 0.002
+_QUICK_COMMITS = 8
+# Seconds between two attempts while another process has the database locked.
+_RETRY_SECONDS = 0.005
 # The most units per commit, so that a commit stays well below the deadline.
 _GROUP_UNITS = 512
 # The wait for further units in a crowd: a commit writes some twenty pages, many of which they share.
 _GATHER_SECONDS = 0.001
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A unit and the future that its caller awaits."""
+
+    work: Work
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[tuple[int, ...]]
+    pace: Pace = "usual"
+    outcome: Outcome = field(default=())
+
+
+class Busy(Exception):
+    """Another process has the database locked; nothing was done."""
+
+
+class Commits:
+    """The connection's transactions, one at a time. `broken` says why writing has stopped for good."""
+
+    def __init__(self, connection: Connection, wal: Path, condition: FileCondition, reserve: Reserve) -> None:
+        self.broken: str | None = None
+        self._connection = connection
+        self._wal = wal
+        self._condition = condition
+        self._reserve = reserve
+        condition.opened()
+        self._units = 0
+        self._quick = 0
+
+    @property
+    def is_quick(self) -> bool:
+        """True when the last eight commits took less than 2 ms each."""
+        return self._quick >= _QUICK_COMMITS
+
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """True when the WAL has about reached the size it should have."""
+        many = self._units >= _CHECKPOINT_UNITS
+        return many or (self._units % _LOOK_UNITS == 0 and self._wal_bytes() > WAL_BYTES)
+
+    def run(self, group: list[Waiting], wait_seconds: float) -> None:
+        """Set each unit's outcome; units that succeeded are durable. Busy: no outcome is set."""
+        # The file's identity is checked once, after the commit: an acknowledged commit must be readable
+        # later.
+        if self.broken or (reason := self._condition.settled):
+            fail(group, self.broken or _why(reason), None if self.broken else reason)
+            return
+        try:
+            self._begin(wait_seconds)
+            began = time.perf_counter()
+            _run_group(self._connection, group)
+            self._connection.execute("COMMIT")
+        except driver.Error as failure:
+            self._quick = 0
+            found = self._condition.failed(failure)
+            fail(group, f"the database cannot write: {failure}", found)
+            if self._connection.in_transaction:
+                self._roll_back()
+            if found == "disk_full":
+                self._run_urgent([waiting for waiting in group if waiting.pace == "urgent"], wait_seconds)
+            return
+        if lost := self._condition.lost():
+            # The commit went into a file that no path names any more.
+            fail(group, _why(lost), lost)
+            return
+        self._condition.committed()
+        self._quick = self._quick + 1 if time.perf_counter() - began < _QUICK_SECONDS else 0
+        self._units += len(group)
+
+    def _run_urgent(self, group: list[Waiting], wait_seconds: float) -> None:
+        """Retry with the space of the disk reserve and of the log."""
+        if group and self._reserve.give_up():
+            self.checkpoint("TRUNCATE")
+            self.run(group, wait_seconds)
+
+    def checkpoint(self, mode: str) -> bool:
+        """Copy the WAL into the database as far as readers allow; True: all of it."""
+        self._units = 0
+        if self.broken or self._condition.lost():
+            return False
+        try:
+            ((held_back, _, _),) = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        except driver.Error as failure:
+            self._condition.failed(failure)
+            return False
+        return not held_back
+
+    def scrubbed(self, pages: Sequence[int]) -> bool | Exception:
+        """Empty the WAL, then zero the unused room of the pages at these offsets; True when both was done."""
+        if self.broken or (reason := self._condition.lost()):
+            return StoreUnavailable(self.broken or _why(reason))
+        if not self.checkpoint("TRUNCATE"):
+            return False
+        if not pages:
+            return True
+        try:
+            # A page of this connection's cache would be written with what was zeroed.
+            self._connection.execute("PRAGMA shrink_memory")
+            self._connection.execute("BEGIN IMMEDIATE")
+            # Another process may have written in between.
+            if is_free := not self._wal_bytes():
+                self._condition.zero(pages)
+                # A commit, for the caches of other processes. Nothing reads this number.
+                self._connection.execute("PRAGMA user_version=0")
+            self._connection.execute("COMMIT")
+        except driver.Error as failure:
+            if self._connection.in_transaction:
+                self._roll_back()
+            self._condition.failed(failure)
+            return StoreUnavailable(f"the database cannot be scrubbed: {failure}")
+        return is_free
+
+    def _wal_bytes(self) -> int:
+        try:
+            return self._wal.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _begin(self, wait_seconds: float) -> None:
+        """Begin a write transaction. Waits itself: SQLite's busy timeout would block a caller's thread."""
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except driver.OperationalError as failure:
+                if not is_busy(failure):
+                    raise
+                if time.monotonic() >= deadline:
+                    raise Busy(str(failure)) from failure
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    def _roll_back(self) -> None:
+        try:
+            self._connection.execute("ROLLBACK")
+        except driver.Error as failure:
+            self.broken = f"a failed commit could not be undone: {failure}; restart to recover"
+
+
+def _run_group(connection: Connection, group: list[Waiting]) -> None:
+    """Set each unit's outcome. Units rarely fail: savepoints are used only after a failure."""
+    try:
+        for waiting in group:
+            waiting.outcome = _run_steps(connection, waiting.work)
+    except _REFUSALS as failure:
+        if _ends_all(connection, failure):
+            raise
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        for waiting in group:
+            waiting.outcome = _run_unit(connection, waiting.work)
+
+
+def _run_unit(connection: Connection, work: Work) -> Outcome:
+    """Run the unit in a savepoint; its outcome, without effect on the group's other units.
+
+    Raises when the failure ended the whole transaction, or the disk is at fault.
+    """
+    connection.execute("SAVEPOINT unit")
+    try:
+        touched = _run_steps(connection, work)
+    except _REFUSALS as failure:
+        if _ends_all(connection, failure):
+            raise
+        connection.execute("ROLLBACK TO unit")
+        connection.execute("RELEASE unit")
+        return _unit_failure(failure)
+    connection.execute("RELEASE unit")
+    return touched
+
+
+def _ends_all(connection: Connection, failure: Exception) -> bool:
+    """True when the failure ended the whole transaction, or the disk is at fault."""
+    if not isinstance(failure, driver.Error):
+        return False
+    return fault_of(failure) is not None or not connection.in_transaction
+
+
+def _run_steps(connection: Connection, work: Work) -> tuple[int, ...]:
+    """Rows touched by each step."""
+    touched, last = [], 0
+    for sql, rows, bind, after, needed in work:
+        due = after == "any" or is_due(after, last)
+        if due and len(rows) == 1:
+            last = connection.execute(sql, rows[0]).rowcount
+        elif due:
+            last = connection.executemany(sql, map(bind, rows) if bind else rows).rowcount
+        touched.append(last if due else 0)
+        if needed and touched[-1] < 1:
+            touched += [0] * (len(work) - len(touched))
+            break
+    return tuple(touched)
+
+
+def _unit_failure(failure: Exception) -> Exception:
+    if _UNIQUE in str(failure):
+        return Conflict(f"another session took the name: {failure}")
+    if isinstance(failure, driver.OperationalError):
+        return StoreUnavailable(f"the database cannot write: {failure}")
+    return StoreError(f"the database refused a row: {failure}")
+
+
+def fail(group: list[Waiting], why: str, reason: Reason | None = None) -> None:
+    """Set every unit's outcome to StoreUnavailable."""
+    for waiting in group:
+        waiting.outcome = StoreUnavailable(why, reason=reason)
+
+
+def _why(reason: Reason | None) -> str:
+    return (
+        f"the database cannot be used: {StoreFault(reason).remedy}"
+        if reason
+        else "the database cannot be used"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +270,30 @@ class _Scrubbing:
 
 
 class Writer:
-    """Runs units in order. `connect` is called on the writer's thread; `wal` is the log's path.
+    """Runs units in order, on the connection that it owns; `wal` is the log's path.
 
     `busy_seconds` bounds the wait for another process that writes.
     """
 
     def __init__(
         self,
-        connect: Callable[[], Connection],
+        connection: Connection,
         wal: Path,
         busy_seconds: float,
         condition: FileCondition,
         reserve: Reserve,
     ) -> None:
-        self._connect = connect
-        self._wal = wal
-        self._condition = condition
-        self._reserve = reserve
+        self._connection = connection
+        self._commits = Commits(connection, wal, condition, reserve)
         self._busy_seconds = busy_seconds
         # None wakes the thread to look for a due checkpoint, a scrub or the end.
         self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
         self._scrubs: queue.SimpleQueue[_Scrubbing] = queue.SimpleQueue()
-        self._commits: Commits | None = None
         self._in_use = threading.Lock()
         self._pending = 0
         self._closed = False
-        self._ready: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread and open the connection; StoreUnavailable when that fails."""
         self._thread.start()
-        failure = self._ready.get()
-        if failure is not None:
-            raise StoreUnavailable(f"the database cannot be opened: {failure}") from failure
 
     def submit(self, work: Work, pace: Pace = "usual") -> asyncio.Future[tuple[int, ...]]:
         """A future of the running loop: the rows each step touched, once they are durable.
@@ -79,14 +303,13 @@ class Writer:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[int, ...]] = loop.create_future()
-        commits = self._commits
-        if self._closed or commits is None or commits.broken:
-            why = commits.broken if commits else None
-            future.set_exception(StoreUnavailable(why or "the store is closed"))
+        broken = self._commits.broken
+        if self._closed or broken:
+            future.set_exception(StoreUnavailable(broken or "the store is closed"))
             return future
         waiting = Waiting(work, loop, future, pace)
-        if pace == "alone" and not self._pending and self._committed_here(commits, waiting):
-            _deliver([waiting])
+        if pace == "alone" and not self._pending and self._committed_here(waiting):
+            _settle(future, waiting.outcome)
             return future
         self._pending += 1
         future.add_done_callback(self._ended)
@@ -116,8 +339,9 @@ class Writer:
     def _ended(self, _: asyncio.Future[tuple[int, ...]]) -> None:
         self._pending -= 1
 
-    def _committed_here(self, commits: Commits, waiting: Waiting) -> bool:
+    def _committed_here(self, waiting: Waiting) -> bool:
         """Commit on the calling thread; False when that would have to wait for anything but a quick disk."""
+        commits = self._commits
         if not commits.is_quick or not self._in_use.acquire(blocking=False):
             return False
         try:
@@ -131,49 +355,42 @@ class Writer:
         return True
 
     def _run(self) -> None:
+        """Commit units until the writer is closed and the queue is empty."""
+        commits, is_open = self._commits, True
         try:
-            connection = self._connect()
-        except (driver.Error, OSError) as failure:
-            self._ready.put(failure)
-            return
-        commits = self._commits = Commits(connection, self._wal, self._condition, self._reserve)
-        self._ready.put(None)
-        try:
-            self._serve(commits)
+            while is_open:
+                group = self._next_group()
+                is_open = bool(group) or not self._closed or not self._waiting.empty()
+                with self._in_use:
+                    if group:
+                        self._commit(group)
+                    # What was written may be erased next: it is not held until then.
+                    group = []
+                    if commits.is_checkpoint_due:
+                        commits.checkpoint("PASSIVE")
+                    while not self._scrubs.empty():
+                        asked = self._scrubs.get()
+                        outcome = commits.scrubbed(asked.pages)
+                        if not asked.loop.is_closed():
+                            asked.loop.call_soon_threadsafe(_settle, asked.future, outcome)
+            commits.checkpoint("TRUNCATE")
         finally:
             # However the thread ended, no caller may wait for it.
             commits.broken = commits.broken or "the store is closed"
-            connection.close()
+            self._connection.close()
 
-    def _serve(self, commits: Commits) -> None:
-        """Commit units until the writer is closed and the queue is empty."""
-        open_ = True
-        while open_:
-            group = self._next_group()
-            open_ = bool(group) or not self._closed or not self._waiting.empty()
-            with self._in_use:
-                if group:
-                    self._commit(commits, group)
-                    _resolve(group)
-                # What was written may be erased next: it is not held until then.
-                group = []
-                if commits.is_checkpoint_due:
-                    commits.checkpoint("PASSIVE")
-                self._scrub(commits)
-        commits.checkpoint("TRUNCATE")
-
-    def _scrub(self, commits: Commits) -> None:
-        while not self._scrubs.empty():
-            asked = self._scrubs.get()
-            outcome = commits.scrubbed(asked.pages)
-            if not asked.loop.is_closed():
-                asked.loop.call_soon_threadsafe(_tell, asked.future, outcome)
-
-    def _commit(self, commits: Commits, group: list[Waiting]) -> None:
+    def _commit(self, group: list[Waiting]) -> None:
+        """Commit the units; each loop is woken once for all of its own."""
         try:
-            commits.run(group, self._busy_seconds)
+            self._commits.run(group, self._busy_seconds)
         except Busy as locked:
             fail(group, f"the database cannot write: {locked}")
+        by_loop: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
+        for waiting in group:
+            by_loop.setdefault(waiting.loop, []).append(waiting)
+        for loop, done in by_loop.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_deliver, done)
 
     def _next_group(self) -> list[Waiting]:
         """All units in the queue; none when the thread was only woken."""
@@ -196,30 +413,15 @@ class Writer:
         return group
 
 
-def _tell(future: asyncio.Future[bool], outcome: bool | Exception) -> None:
+def _deliver(done: list[Waiting]) -> None:
+    for waiting in done:
+        _settle(waiting.future, waiting.outcome)
+
+
+def _settle(future: asyncio.Future[Any], outcome: object) -> None:
     if future.done():
         return
     if isinstance(outcome, Exception):
         future.set_exception(outcome)
     else:
         future.set_result(outcome)
-
-
-def _resolve(group: list[Waiting]) -> None:
-    """Each loop is woken once for all its units."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
-    for waiting in group:
-        by_loop.setdefault(waiting.loop, []).append(waiting)
-    for loop, done in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_deliver, done)
-
-
-def _deliver(done: list[Waiting]) -> None:
-    for waiting in done:
-        if waiting.future.done():
-            continue
-        if isinstance(waiting.outcome, Exception):
-            waiting.future.set_exception(waiting.outcome)
-        else:
-            waiting.future.set_result(waiting.outcome)
