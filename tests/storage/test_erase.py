@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.storage.compactions import JournalEntries
-from palimpsest.storage.erasure_rules import OF_NAMESPACE, OF_SESSION
+from palimpsest.storage.erasure import OF_NAMESPACE, OF_SESSION
 from palimpsest.storage.exchange_units import Variant
 from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow
 from palimpsest.storage.migrate import with_connection

@@ -10,7 +10,7 @@ from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.storage.accounts import Calibration, Charge, KeyRow, LearnedWindow, NamespaceStatus
 from palimpsest.storage.compactions import JournalEntries, Prepared
-from palimpsest.storage.erasure_rules import OF_UNPROVEN
+from palimpsest.storage.erasure import OF_UNPROVEN
 from palimpsest.storage.exchange_units import ExchangeState, Variant
 from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow, TokensSpent
 from palimpsest.storage.migrate import with_connection

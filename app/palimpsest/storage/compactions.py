@@ -32,7 +32,6 @@ from palimpsest.storage.journal import (
     EventRow,
     KnownSessions,
     MemoryRow,
-    event_rows,
     memory_rows,
 )
 from palimpsest.storage.sql import (
@@ -41,6 +40,7 @@ from palimpsest.storage.sql import (
     arrivals_step,
     columns_of,
     fields_of,
+    in_order,
     new_row,
     of_namespace,
     of_session,
@@ -170,24 +170,20 @@ class Compactions(Repository):
         return Prepared(_compaction(msgspec.msgpack.decode(rows[0][1])), rows[0][0]) if rows else None
 
 
-def compaction_rows(key: Params, made: Sequence[DatedCompaction], back: int) -> list[Params]:
-    """The rows of compactions and their times; the last is `back` places before the unit's newest arrival."""
-    last = len(made) - 1 + back
-    return [
-        {**key, **_values(compaction), "created_at": at, "back": last - place}
-        for place, (compaction, at) in enumerate(made)
-    ]
-
-
 def _adding(key: Params, compaction: Compaction, now: float, entries: JournalEntries) -> list[Step]:
     beside = len(entries.memories) + len(entries.events)
     return [
         arrivals_step(key, 1 + beside),
-        Step(ADD_COMPACTION_IN_EPOCH, compaction_rows(key, [(compaction, now)], beside)),
+        Step(ADD_COMPACTION_IN_EPOCH, [{**key, **compaction_row(compaction, now), "back": beside}]),
         Step(ADD_MEMORY_IN_EPOCH, memory_rows(key, entries.memories, len(entries.events))),
-        Step(ADD_EVENT_IN_EPOCH, event_rows(key, entries.events)),
+        Step(ADD_EVENT_IN_EPOCH, in_order(key, map(fields_of, entries.events))),
         step(_NO_LONGER_PREPARED, **key, id=compaction.id),
     ]
+
+
+def compaction_row(compaction: Compaction, now: float) -> Params:
+    """The values of a compaction that was made then, by name."""
+    return {**_values(compaction), "created_at": now}
 
 
 def _values(compaction: Compaction) -> Params:
@@ -244,9 +240,7 @@ _WITH_SETTINGS = (
     .outerjoin(COMPACTIONS, of_session(COMPACTIONS))
     .order_by(COMPACTIONS.c.arrival)
 )
-ADD_COMPACTION_IN_EPOCH = row_in_session(
-    COMPACTIONS, IN_EPOCH, names=("namespace", "session", *_VALUES, "created_at")
-).on_conflict_do_nothing()
+ADD_COMPACTION_IN_EPOCH = row_in_session(COMPACTIONS, IN_EPOCH, undone_at=sa.null()).on_conflict_do_nothing()
 ADD_DATED_COMPACTION = new_row(COMPACTIONS, undone_at=sa.null()).on_conflict_do_nothing()
 _UNDO = (
     sa.update(COMPACTIONS)

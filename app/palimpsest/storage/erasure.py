@@ -27,12 +27,9 @@ from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from palimpsest.core.history.message import INSTRUCTION_ROLES
 from palimpsest.errors import StoreError
-from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.database import (
     Params,
     Reading,
@@ -41,23 +38,26 @@ from palimpsest.storage.database import (
     Row,
     Scrub,
     SqlDatabase,
+    Statement,
     Step,
     Unit,
+    from_snapshot,
     p,
     rows_of,
     step,
 )
-from palimpsest.storage.retention import AT_REST
-from palimpsest.storage.search_index import forgetting, scrub_words
+from palimpsest.storage.search_index import forgetting, nameless, scrub_words
 from palimpsest.storage.sql import (
     AFTER_ALL_IDS,
     AFTER_UNFINISHED,
     HAS_BODY,
+    IS_OPEN,
     LIMIT,
     ONE,
     SESSION_ROW,
     UNFINISHED,
     Query,
+    Where,
     among,
     bodies_of,
     columns_of,
@@ -75,14 +75,25 @@ from palimpsest.storage.sql import (
 )
 from palimpsest.storage.tables import (
     BODIES,
+    CALIBRATIONS,
+    CREDENTIALS,
     EVENTS,
+    EXCHANGES,
+    ITEMS,
+    LEARNED_WINDOWS,
+    LEASES,
     MESSAGES,
     METADATA,
     NAMESPACES,
     PREAMBLES,
     REBASES,
+    RECALL_MARKS,
+    RESERVED,
     SESSIONS,
+    SPENDING,
     TOMBSTONES,
+    USAGE,
+    VARIANTS,
 )
 
 # What is read of a large namespace takes seconds.
@@ -97,8 +108,6 @@ _NAMESPACES_AT_ONCE = most(16)
 _MOST_MARKS = most(4096)
 # Tombstones looked up by one statement.
 _MARKS = 64
-# Steps whose rows are not reported: tombstones are not erased, and the word index has no rows of a caller.
-_UNCOUNTED = frozenset({"claim", "hold", "bury", "recall_marks"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +168,9 @@ class Erasure(Repository):
                 counts.update(await self._erase(_key(namespace, session), [], self._delete_rows) or {})
             before = found[-1][0]
         key = _key(namespace, "")
-        unnamed = await self._db.read_snapshot(rows_of(rules.UNNAMED, **key), seconds=_SECONDS)
+        unnamed = await self._db.read_snapshot(rows_of(UNNAMED, **key), seconds=_SECONDS)
         counts["bodies"] += await self._delete_bodies(key, unnamed, now)
-        steps = {name: Step(statement, [key]) for name, statement in rules.OF_NAMESPACE.items()}
-        counts.update(
-            _counted(steps, await self._db.write(list(steps.values()), pace="urgent", seconds=_SECONDS))
-        )
+        counts.update(await self._delete_all(OF_NAMESPACE, key))
         return counts
 
     async def drop_import(self, namespace: str, session: str) -> None:
@@ -182,7 +188,19 @@ class Erasure(Repository):
         proven from the start.
         """
         rows = await self._rows(_UNPROVEN, before=before)
-        erased = [namespace for (namespace,) in rows if await self._erase_unproven(namespace)]
+        erased = []
+        for (namespace,) in rows:
+            # A request in progress would begin a session nobody can find: its credential gets a new
+            # namespace.
+            self._erased.add((namespace, ""))
+            key = _key(namespace, "")
+            claim = Step(_CLAIM_UNPROVEN, [key], needed=True)
+            steps = [claim, *(Step(statement, [key]) for statement in OF_UNPROVEN.values())]
+            if (await self._db.write(steps))[0]:
+                erased.append(namespace)
+            else:
+                # It has been proven in the meantime.
+                self._erased.discard((namespace, ""))
         if erased:
             await scrub_words(self._db)
         return erased
@@ -192,36 +210,56 @@ class Erasure(Repository):
         asked = {"namespace": namespace, "before": before or AFTER_ALL_IDS, "limit": limit}
         return [(ident, name) for ident, name in await self._rows(_SESSIONS, **asked)]
 
-    async def lone_requests(
+    @from_snapshot
+    def lone_requests(
         self, namespace: str, session: str, before: str | None
-    ) -> tuple[list[LoneRequest], str | None]:
+    ) -> Reading[tuple[list[LoneRequest], str | None]]:
         """Sessions other than this one whose requests nobody continued, the newest first, and where to go on.
 
         Of 256 sessions before the id `before` (None: all); None: there are no more.
         """
         asked = {"namespace": namespace, "session": session, "before": before or AFTER_ALL_IDS}
-        return await self._db.read_snapshot(_lone_requests(asked))
+        sessions = [row[0] for row in (yield from rows_of(_SHORT_SESSIONS, **asked))]
+        rows = yield from rows_among(_ASKED_IN, "session", sessions, namespace=namespace)
+        packs = {pack for *_, pack in rows if pack}
+        digests = {digest for pack in packs for digest in unpacked(pack)}
+        bodies = yield from bodies_of(namespace, digests)
+        found: dict[str, LoneRequest] = {}
+        continued = {row[0] for row in rows if row[3] or row[2] not in ("user", *INSTRUCTION_ROLES)}
+        for session, at, _, _, body, pack in rows:
+            if session not in continued:
+                one = found.setdefault(session, LoneRequest(session, at, [], []))
+                one.asked.append(body)
+                one.instructions[:] = [bodies[digest] for digest in unpacked(pack or b"") if digest in bodies]
+        return list(found.values()), sessions[-1] if len(sessions) == _SHORT_AT_ONCE else None
 
     async def body_digests(self, namespace: str, session: str) -> list[bytes]:
         """The sha256 of every body of the session."""
         rows = await self._rows(_DIGESTS, namespace=namespace, session=session)
         return [digest for (digest,) in rows]
 
-    async def marks(self, namespace: str, session: str) -> list[bytes]:
+    @from_snapshot
+    def marks(self, namespace: str, session: str) -> Reading[list[bytes]]:
         """The chains that identify a client's list as this session, at most 4096.
 
         Those of the first relayed answer of each path, of messages the client sent in its place, of rebases
         and of the end of an import; in a session without any of these, of its requests.
         """
-        return await self._db.read_snapshot(_marks({"namespace": namespace, "session": session}))
+        key = {"namespace": namespace, "session": session}
+        found = (yield from rows_of(_FIRST_ANSWERS, **key)) or (yield from rows_of(_REQUESTS, **key))
+        return [chain for (chain,) in found]
 
     async def has_tombstones(self, namespace: str) -> bool:
         """True when the namespace has any; reads one row inline."""
         return bool(await self._few(_ANY_TOMBSTONE, namespace=namespace))
 
-    async def is_buried(self, namespace: str, marks: Sequence[bytes]) -> bool:
+    @from_snapshot
+    def is_buried(self, namespace: str, marks: Sequence[bytes]) -> Reading[bool]:
         """True when a tombstone exists for one of `marks`."""
-        return await self._db.read_snapshot(_is_buried(namespace, marks))
+        for group, _ in grouped("mark", marks, (_MARKS,)):
+            if (yield from rows_of(_BURIED, namespace=namespace, **group)):
+                return True
+        return False
 
     async def scrub(self) -> Scrub:
         """Finish erases that were cut, and scrub deleted rows, as far as the database can. StoreError."""
@@ -238,38 +276,34 @@ class Erasure(Repository):
         delete: Callable[[Params], Awaitable[Mapping[str, int]]],
         unused_since: float | None = None,
     ) -> Mapping[str, int] | None:
-        """Hide the session and delete its rows; None when it may stay, or does not exist."""
-        place = str(key["namespace"]), str(key["session"])
-        self._erasing.add(place)
-        try:
-            return await delete(key) if await self._hide(key, tombstones, unused_since) else None
-        finally:
-            self._erasing.discard(place)
+        """Hide the session and delete its rows; None when it may stay, or does not exist.
 
-    async def _hide(
-        self, key: Params, tombstones: Sequence[Params], unused_since: float | None = None
-    ) -> bool:
-        """From here on nobody reads the session or writes to it. False: it may stay, or does not exist."""
+        Once it is hidden nobody reads it or writes to it.
+        """
         place = str(key["namespace"]), str(key["session"])
         claim = step(_CLAIM, **key) if unused_since is None else step(_CLAIM_UNUSED, **key, at=unused_since)
-        steps = [replace(claim, needed=True), forgetting(key)]
+        bury = [Step(_BURY, tombstones)] if tombstones else []
+        self._erasing.add(place)
         # Before the unit is queued: a request queued behind it must find this entry. A session that may stay
         # exists: the request's own unit finds out what became of it.
         if unused_since is None:
             self._erased.add(place)
         try:
-            bury = [Step(_BURY, tombstones)] if tombstones else []
-            touched = await self._db.write([*steps, *bury], pace="urgent", seconds=_SECONDS)
-        except StoreError:
-            self._erased.discard(place)
-            raise
-        if touched[0]:
+            try:
+                touched = await self._delete([replace(claim, needed=True), forgetting(key), *bury])
+            except StoreError:
+                self._erased.discard(place)
+                raise
+            if not touched[0]:
+                return None
             self._erased.add(place)
-        return touched[0] > 0
+            return await delete(key)
+        finally:
+            self._erasing.discard(place)
 
     async def _delete_session(self, key: Params, now: float) -> Mapping[str, int]:
         """Delete all of a hidden session; returns the rows by table."""
-        alone = await self._db.read_snapshot(rows_of(rules.ALONE, **key), seconds=_SECONDS)
+        alone = await self._db.read_snapshot(rows_of(ALONE, **key), seconds=_SECONDS)
         counts = Counter(bodies=await self._delete_bodies(key, alone, now))
         counts.update(await self._delete_rows(key))
         return counts
@@ -278,92 +312,186 @@ class Erasure(Repository):
         """Delete these bodies in slices; those stay that another session has come to name meanwhile."""
         given = {**key, "updated_at": now - _CLOCK_SECONDS}
         deleted = 0
-        for start in range(0, len(rows), rules.SLICE_ROWS):
-            alone = packed([row[0] for row in rows[start : start + rules.SLICE_ROWS]])
-            bodies = step(rules.SOME_BODIES, **given, alone=alone)
-            deleted += (await self._delete([Step(_HOLD_BODIES, [{}]), bodies]))[1]
+        for start in range(0, len(rows), SLICE_ROWS):
+            alone = packed([row[0] for row in rows[start : start + SLICE_ROWS]])
+            # SQLite has one writer.
+            hold = [] if self._db.has_fts5 else [step(_HOLD_BODIES)]
+            deleted += (await self._delete([*hold, step(SOME_BODIES, **given, alone=alone)]))[-1]
         return deleted
 
     async def _delete_rows(self, key: Params) -> Mapping[str, int]:
         """Delete the rows of a hidden session, its own row last; returns how many by table."""
         counts: Counter[str] = Counter()
         held = await self._rows(_ARRIVALS, **key)
-        if held and held[0][0] > rules.SLICE_ROWS:
-            for name, statement in rules.SOME_OF_SESSION.items():
+        if held and held[0][0] > SLICE_ROWS:
+            for name, statement in SOME_OF_SESSION.items():
                 while gone := (await self._delete([step(statement, **key)]))[0]:
                     counts[name] += gone
-        steps = {name: Step(statement, [key]) for name, statement in rules.OF_SESSION.items()}
-        counts.update(_counted(steps, await self._delete(list(steps.values()))))
+        counts.update(await self._delete_all(OF_SESSION, key))
         return counts
+
+    async def _delete_all(self, statements: Mapping[str, Statement], key: Params) -> Mapping[str, int]:
+        touched = await self._delete([Step(statement, [key]) for statement in statements.values()])
+        return dict(zip(statements, touched, strict=True))
 
     async def _delete(self, unit: Unit) -> Sequence[int]:
         return await self._db.write(unit, pace="urgent", seconds=_SECONDS)
-
-    async def _erase_unproven(self, namespace: str) -> bool:
-        """False, and nothing deleted, when the namespace has been proven in the meantime."""
-        key = _key(namespace, "")
-        # A request in progress would begin a session nobody can find: its credential gets a new namespace.
-        self._erased.add((namespace, ""))
-        claim = Step(_CLAIM_UNPROVEN, [key], needed=True)
-        steps = [Step(statement, [key]) for statement in rules.OF_UNPROVEN.values()]
-        if not (await self._db.write([claim, *steps]))[0]:
-            self._erased.discard((namespace, ""))
-            return False
-        return True
 
 
 def _key(namespace: str, session: str) -> Params:
     return {"namespace": namespace, "session": session, "hidden": unfinished(namespace)}
 
 
-def _counted(steps: Mapping[str, Step], touched: Sequence[int]) -> dict[str, int]:
-    return {name: rows for name, rows in zip(steps, touched, strict=True) if name not in _UNCOUNTED}
+# Which rows of each table an erase of a session or namespace deletes: one rule per table (tested). The rules
+# run in the order in which they are written: later ones delete rows that earlier ones use to find theirs.
+# SQLite counts touched rows only of statements that begin with DELETE, so packed digests are unpacked in a
+# subquery.
+
+_DIGEST: sa.ColumnElement[int] = sa.literal_column("32")
+_AFTER: sa.ColumnElement[int] = sa.literal_column("33")
 
 
-def _marks(key: Params) -> Reading[list[bytes]]:
-    found = yield from rows_of(_FIRST_ANSWERS, **key)
-    return [chain for (chain,) in found or (yield from rows_of(_REQUESTS, **key))]
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A condition on rows with `session` and `namespace`; `name` makes its SQL aliases unique."""
+
+    name: str
+    of: Callable[[sa.Table], Where]
 
 
-def _lone_requests(asked: Params) -> Reading[tuple[list[LoneRequest], str | None]]:
-    sessions = [row[0] for row in (yield from rows_of(_SHORT_SESSIONS, **asked))]
-    rows = yield from rows_among(_ASKED_IN, "session", sessions, namespace=asked["namespace"])
-    packs = {pack for *_, pack in rows if pack}
-    digests = {digest for pack in packs for digest in unpacked(pack)}
-    bodies = yield from bodies_of(str(asked["namespace"]), digests)
-    found: dict[str, LoneRequest] = {}
-    continued = {row[0] for row in rows if row[3] or row[2] not in ("user", *INSTRUCTION_ROLES)}
-    for session, at, _, _, body, pack in rows:
-        if session not in continued:
-            one = found.setdefault(session, LoneRequest(session, at, [], []))
-            one.asked.append(body)
-            one.instructions[:] = [bodies[digest] for digest in unpacked(pack or b"") if digest in bodies]
-    return list(found.values()), sessions[-1] if len(sessions) == _SHORT_AT_ONCE else None
+# Of a session whose rows are being deleted; that of one that is being imported is another.
+ERASED: sa.ColumnElement[str] = sa.literal_column("'erased'", sa.Text)
 
 
-def _is_buried(namespace: str, marks: Sequence[bytes]) -> Reading[bool]:
-    for group, _ in grouped("mark", marks, (_MARKS,)):
-        if (yield from rows_of(_BURIED, namespace=namespace, **group)):
-            return True
-    return False
+def _in_sessions(name: str, *where: Where) -> Scope:
+    """By session id, which every table has near the beginning of its key. Also of sessions being imported."""
+    hidden = sa.and_(SESSIONS.c.namespace == p("hidden", sa.Text), SESSIONS.c.found_by != ERASED)
+    ids = sa.select(SESSIONS.c.id).where(sa.or_(of_namespace(SESSIONS), hidden), *where)
+    return Scope(name, lambda table: sa.and_(table.c.session.in_(ids), of_namespace(table)))
 
 
-class _HoldBodies(sa.ClauseElement):
-    """No other transaction inserts bodies until the unit ends. A no-op on SQLite, which has one writer."""
-
-    inherit_cache = False
-
-
-@compiles(_HoldBodies)
-def _hold_nobody(element: _HoldBodies, compiler: SQLCompiler, **_: Any) -> str:
-    del element, compiler
-    return "DELETE FROM leases WHERE 0"
+_IS_OTHER = SESSIONS.c.id != p("session")
+SESSION = Scope("own", of_session)
+OTHERS = _in_sessions("others", _IS_OTHER)
+# The other sessions that were written to since the first read.
+RECENT = _in_sessions("recent", _IS_OTHER, SESSIONS.c.updated_at >= p(SESSIONS.c.updated_at))
+NAMESPACE = _in_sessions("all")
 
 
-@compiles(_HoldBodies, "postgresql")
-def _hold_bodies(element: _HoldBodies, compiler: SQLCompiler, **_: Any) -> str:
-    del element, compiler
-    return "LOCK TABLE bodies IN SHARE ROW EXCLUSIVE MODE"
+def _column(scope: Scope, table: sa.Table, name: str) -> Query:
+    return sa.select(table.c[name]).where(scope.of(table))
+
+
+def _preambles(scope: Scope) -> Where:
+    """Preambles have no key that begins with the session: they are found by the rows that name them."""
+    places = [(table, "preamble") for table in (EXCHANGES, MESSAGES, REBASES)]
+    places += [(EXCHANGES, "carried"), (EXCHANGES, "sent")]
+    named = (PREAMBLES.c.digest.in_(_column(scope, table, name)) for table, name in places)
+    return sa.and_(sa.or_(*named), scope.of(PREAMBLES))
+
+
+def _unpacked(packed: sa.ColumnElement[Any], name: str) -> Query:
+    """The digests of 32 bytes that `packed` concatenates, one per row."""
+    first = sa.select(_part(packed, ONE, _DIGEST).label("digest"), _part(packed, _AFTER).label("rest"))
+    taken = first.cte(f"{name}_taken", recursive=True, nesting=True)
+    rest = taken.c.rest
+    more = sa.select(_part(rest, ONE, _DIGEST), _part(rest, _AFTER)).where(
+        sa.func.length(rest) > sa.literal_column("0")
+    )
+    return sa.select(taken.union(more).c.digest)
+
+
+def _part(packed: sa.ColumnElement[Any], *places: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    return sa.func.substr(packed, *places, type_=sa.LargeBinary)
+
+
+def _variants(scope: Scope) -> Where:
+    return sa.and_(VARIANTS.c.chain.in_(_column(scope, MESSAGES, "chain")), scope.of(VARIANTS))
+
+
+def digests(scope: Scope) -> Query:
+    """The digests of all bodies that rows in `scope` name."""
+    packed = sa.select(PREAMBLES.c.bodies).where(_preambles(scope)).subquery(f"{scope.name}_packed")
+    every = sa.union_all(
+        _column(scope, MESSAGES, "digest"),
+        _column(scope, ITEMS, "digest"),
+        sa.select(VARIANTS.c.digest).where(_variants(scope)),
+        _unpacked(packed.c.bodies, scope.name),
+    ).subquery(f"{scope.name}_named")
+    return sa.select(every.c.digest)
+
+
+def _bodies() -> sa.Delete:
+    """Delete the bodies `alone` but those that recently written sessions name.
+
+    The difference of sets, not a subquery per body: both databases compute each set once.
+    """
+    alone = sa.except_(_unpacked(p("alone", sa.LargeBinary), "alone"), digests(RECENT))
+    return sa.delete(BODIES).where(BODIES.c.digest.in_(alone), of_namespace(BODIES))
+
+
+def _leases(name: str) -> Statement:
+    """Lease keys contain ids; our ids contain no LIKE wildcard."""
+    return sa.delete(LEASES).where(LEASES.c.key.contains(p(name)))
+
+
+def _of_namespace(table: sa.Table) -> Statement:
+    return sa.delete(table).where(of_namespace(table))
+
+
+def _in_scope(scope: Scope) -> dict[sa.Table, Where]:
+    """Rows of every table with a session, except bodies, the word index and the session itself."""
+    rows = {VARIANTS: _variants(scope), PREAMBLES: _preambles(scope)}
+    others = (table for table in METADATA.sorted_tables if {"session", "namespace"} <= set(table.c.keys()))
+    return rows | {table: scope.of(table) for table in others if table not in (*rows, RECALL_MARKS)}
+
+
+def _all_of(rows: Mapping[sa.Table, Where]) -> dict[str, Statement]:
+    return {table.name: sa.delete(table).where(where) for table, where in rows.items()}
+
+
+def _some_of(table: sa.Table, where: Where) -> Statement:
+    keys = sa.select(*table.primary_key).where(where).limit(most(SLICE_ROWS))
+    return sa.delete(table).where(sa.tuple_(*table.primary_key).in_(keys))
+
+
+# Rows that are deleted while others wait, some 10 ms.
+SLICE_ROWS = 256
+# Bodies that only the session names, and those that nothing in the namespace names any more. They read a
+# whole namespace, so they must not run while a lock is held.
+ALONE = sa.except_(digests(SESSION), digests(OTHERS))
+UNNAMED = sa.except_(sa.select(BODIES.c.digest).where(of_namespace(BODIES)), digests(NAMESPACE))
+SOME_BODIES = _bodies()
+SOME_OF_SESSION = {table.name: _some_of(table, where) for table, where in _in_scope(SESSION).items()}
+OF_SESSION = {
+    **_all_of(_in_scope(SESSION)),
+    "leases": _leases("session"),
+    "sessions": sa.delete(SESSIONS).where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden")),
+}
+# Rows of a namespace that belong to no session.
+OF_NAMESPACE = {
+    "spending": _of_namespace(SPENDING),
+    "tombstones": _of_namespace(TOMBSTONES),
+    "learned_windows": _of_namespace(LEARNED_WINDOWS),
+    "calibrations": _of_namespace(CALIBRATIONS),
+    "leases": _leases("namespace"),
+}
+# A namespace that the upstream never answered is deleted whole, with its credentials. `keys` has no rule: a
+# namespace with a key is proven from the start. The index's words are scrubbed once their marks are nameless.
+OF_UNPROVEN = {
+    # Bodies that anything in the namespace names: all of them, found by key.
+    "bodies": sa.delete(BODIES).where(BODIES.c.digest.in_(digests(NAMESPACE)), of_namespace(BODIES)),
+    **_all_of(_in_scope(NAMESPACE)),
+    **OF_NAMESPACE,
+    "recall_marks": nameless(),
+    "usage": sa.delete(USAGE).where(USAGE.c.account == p("namespace")),
+    "reserved": sa.delete(RESERVED).where(RESERVED.c.account == p("namespace")),
+    "sessions": sa.delete(SESSIONS).where(
+        sa.or_(of_namespace(SESSIONS), SESSIONS.c.namespace == p("hidden"))
+    ),
+    "credentials": _of_namespace(CREDENTIALS),
+    "namespaces": sa.delete(NAMESPACES).where(NAMESPACES.c.id == p("namespace")),
+}
 
 
 def _first_answers() -> Query:
@@ -415,12 +543,18 @@ def _unproven() -> Query:
     return oldest.limit(_NAMESPACES_AT_ONCE)
 
 
-_HOLD_BODIES = _HoldBodies()
+AT_REST = ~there_is(
+    EXCHANGES.c.session == SESSIONS.c.id,
+    EXCHANGES.c.namespace == SESSIONS.c.namespace,
+    IS_OPEN,
+)
+# No other transaction inserts bodies until the unit ends.
+_HOLD_BODIES = sa.text("LOCK TABLE bodies IN SHARE ROW EXCLUSIVE MODE")
 # Locks the row, and makes writes fail that are fenced by the old epoch.
 _HIDDEN = {
     "namespace": p("hidden", sa.Text),
     "external_id": sa.null(),
-    "found_by": rules.ERASED,
+    "found_by": ERASED,
     "epoch": SESSIONS.c.epoch + ONE,
 }
 _CLAIM = sa.update(SESSIONS).where(SESSION_ROW).values(_HIDDEN)
@@ -442,19 +576,17 @@ _ARRIVALS = sa.select(SESSIONS.c.arrivals).where(
     SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text)
 )
 _IS_HIDDEN = sa.and_(SESSIONS.c.namespace >= UNFINISHED, SESSIONS.c.namespace < AFTER_UNFINISHED)
-_UNFINISHED = sa.select(SESSIONS.c.namespace, SESSIONS.c.id).where(
-    _IS_HIDDEN, SESSIONS.c.found_by == rules.ERASED
-)
+_UNFINISHED = sa.select(SESSIONS.c.namespace, SESSIONS.c.id).where(_IS_HIDDEN, SESSIONS.c.found_by == ERASED)
 GIVE_UP_IMPORT = (
     sa.update(SESSIONS)
     .where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text))
-    .values(found_by=rules.ERASED)
+    .values(found_by=ERASED)
 )
 # At a start: imports that a kill has cut, of a time at which no other server writes them any more.
 GIVE_UP_IMPORTS = (
     sa.update(SESSIONS)
     .where(_IS_HIDDEN, SESSIONS.c.updated_at < p("before", sa.Double))
-    .values(found_by=rules.ERASED)
+    .values(found_by=ERASED)
 )
 _BURY = new_row(TOMBSTONES).on_conflict_do_nothing()
 _SESSIONS = (
@@ -500,7 +632,7 @@ _ASKED_IN = sized(
         .order_by(MESSAGES.c.session, MESSAGES.c.arrival)
     )
 )
-_DIGESTS = rules.digests(rules.SESSION)
+_DIGESTS = digests(SESSION)
 _FIRST_ANSWERS = _first_answers()
 _REQUESTS = (
     sa.select(MESSAGES.c.chain)

@@ -24,7 +24,7 @@ from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.storage.accounts import Charge
-from palimpsest.storage.compactions import ADD_DATED_COMPACTION, DatedCompaction, compaction_rows
+from palimpsest.storage.compactions import ADD_DATED_COMPACTION, DatedCompaction, compaction_row
 from palimpsest.storage.database import Params, Statement, Step, Unit, p
 from palimpsest.storage.history_sql import INCOMPLETE, LIVE, OFF_PATH, ON_PATH, is_extended
 from palimpsest.storage.journal import ADD_NUMBERED_EVENT, EventRow
@@ -341,9 +341,8 @@ def _imported(
         yield PUT_BODY, {**key, "digest": message.digest, "body": message.body}
         (row,) = _asked_rows(opened, [message], 0)
         yield ADD_MESSAGE, {**row, "created_at": at, "arrival": next(arrivals)}
-    for each in made:
-        (values,) = compaction_rows(key, [each], 0)
-        yield ADD_DATED_COMPACTION, {**values, "arrival": next(arrivals)}
+    for compaction, at in made:
+        yield ADD_DATED_COMPACTION, {**key, **compaction_row(compaction, at), "arrival": next(arrivals)}
     for event in events:
         yield ADD_NUMBERED_EVENT, {**key, **fields_of(event), "seq": next(arrivals)}
 

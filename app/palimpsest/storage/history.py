@@ -25,11 +25,13 @@ from palimpsest.core.history.stored_points import (
 from palimpsest.storage import history_sql as sql
 from palimpsest.storage.database import Params, Reading, Repository, Row, Statement, rows_of, step
 from palimpsest.storage.sql import (
+    AFTER_ALL_ARRIVALS,
     AFTER_ALL_IDS,
     DIGEST_BYTES,
     arrivals_step,
     bodies_of,
     listed,
+    literally,
     plain,
     rows_among,
     unpacked,
@@ -44,7 +46,6 @@ _NEAR = sum(sql.PROBE_SIZES[:2])
 _FAILED = frozenset({"failed", "rejected", "refused", "incomplete"})
 # Of what was said last: sessions, and messages of each; a turn may have several side requests.
 _SESSIONS_LAST, _MESSAGES_LAST = 16, 48
-_AFTER_ALL_ARRIVALS = 2**62
 _ARRIVAL, _DIGEST = sql.FACTS.index("arrival"), sql.FACTS.index("digest")
 
 
@@ -233,16 +234,24 @@ class History(Repository):
         `only`: those with an exchange that has all of these fields ("client", "code", "model", "status"), and
         those whose name or id begins with "named" (ASCII letters in either case).
         """
-        asked = {"namespace": namespace, "before": plain(before) if before else AFTER_ALL_IDS, "limit": limit}
+        asked: dict[str, object] = dict.fromkeys((*sql.LISTED_BY, "named"))
         asked |= {name: int(value) if name == "status" else plain(value) for name, value in only.items()}
         if "named" in only:
-            asked["named"] = _beginning(plain(only["named"]))
-        statement = sql.SESSIONS_BEFORE[with_side, tuple(sorted(only))]
-        return [_session(row) for row in await self._rows(statement, **asked)]
+            asked["named"] = f"{literally(plain(only['named'])).lower()}%"
+        rows = await self._rows(
+            sql.SESSIONS_BEFORE,
+            **asked,
+            namespace=namespace,
+            before=plain(before) if before else AFTER_ALL_IDS,
+            limit=limit,
+            with_side=with_side,
+            is_any=not only.keys() & set(sql.LISTED_BY),
+        )
+        return [_session(row) for row in rows]
 
     async def session_count(self, namespace: str, *, with_side: bool = True) -> int:
         """The number of sessions."""
-        rows = await self._rows(sql.SESSION_COUNT[with_side], namespace=namespace)
+        rows = await self._rows(sql.SESSION_COUNT, namespace=namespace, with_side=with_side)
         return int(rows[0][0])
 
     async def named(self, namespace: str, name: str) -> NamedSession | None:
@@ -305,13 +314,6 @@ class History(Repository):
     async def _put_pin(self, key: Params, now: float, lifted_at: float | None) -> None:
         put = step(sql.PUT_PIN, **key, created_at=now, lifted_at=lifted_at, back=0)
         await self._db.write([arrivals_step(key, 1), put])
-
-
-def _beginning(text: str) -> str:
-    """The pattern of texts that begin with this one."""
-    for special in (sql.LIKE_ESCAPE, "%", "_"):
-        text = text.replace(special, sql.LIKE_ESCAPE + special)
-    return f"{text.lower()}%"
 
 
 def _known(namespace: str, chains: Sequence[bytes], session: str | None) -> Reading[list[StoredPoint]]:
@@ -440,7 +442,7 @@ def _said_last(namespace: str) -> Reading[list[Said]]:
 
 
 def _said(key: Params, before: int | None, limit: int) -> Reading[tuple[list[Said], int | None]]:
-    first = _AFTER_ALL_ARRIVALS if before is None else before
+    first = AFTER_ALL_ARRIVALS if before is None else before
     rows = yield from rows_of(sql.SAID_BEFORE, **key, before=first, limit=limit)
     said = [
         Said(str(key["session"]), all_words_of([body]), role == "assistant", at, chain, bool(relayed))

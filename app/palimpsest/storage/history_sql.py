@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import sqlalchemy as sa
 
 from palimpsest.storage.database import Statement, p
 from palimpsest.storage.sql import (
+    ESCAPE,
     HAS_BODY,
     LIMIT,
     ONE,
@@ -314,10 +314,6 @@ def _by_name(rows: Query) -> Statement:
     return sa.union_all(*(rows.where(SESSIONS.c[name] == p("name")) for name in ("id", "external_id")))
 
 
-def _with_and_without_side(rows: Query) -> dict[bool, Statement]:
-    return {True: rows, False: rows.where(SESSIONS.c.is_side.is_not(sa.true()))}
-
-
 _SESSION_ROWS = sa.select(
     *columns_of(SESSIONS, "id", "external_id", "epoch", "found_by", "model", "full_history"),
     *columns_of(SESSIONS, "created_at", "updated_at"),
@@ -326,41 +322,43 @@ _SESSION_ROWS = sa.select(
 ).where(of_namespace(SESSIONS))
 
 
-def _sessions_with(fields: Sequence[str]) -> Query:
-    """Sessions before an id, newest first; with `fields`: those with an exchange that has them all.
-
-    "named": those whose name or id is like this.
-    """
-    rows = _SESSION_ROWS.where(SESSIONS.c.id < p("before"))
-    has = [EXCHANGES.c[name] == p(EXCHANGES.c[name]) for name in fields if name != "named"]
-    if has:
-        own = (EXCHANGES.c.session == SESSIONS.c.id, EXCHANGES.c.namespace == SESSIONS.c.namespace)
-        rows = rows.where(there_is(*own, *has))
-    if "named" in fields:
-        names = (sa.func.lower(SESSIONS.c.external_id), SESSIONS.c.id)
-        rows = rows.where(sa.or_(*(name.like(p("named"), escape=LIKE_ESCAPE) for name in names)))
-    return rows.order_by(SESSIONS.c.id.desc()).limit(LIMIT)
-
-
 SESSION = _by_name(_SESSION_ROWS)
 NAMED = _by_name(
     sa.select(*columns_of(SESSIONS, "id", "external_id", "epoch", "full_history", "appends")).where(
         of_namespace(SESSIONS)
     )
 )
-LIKE_ESCAPE = "!"
-# By what sessions are listed, sorted: fields of an exchange, and "named".
-LISTED_BY = ("client", "code", "model", "named", "status")
-# By whether side requests count, and by what they are listed.
-SESSIONS_BEFORE = {
-    (with_side, fields): statement
-    for size in range(len(LISTED_BY) + 1)
-    for fields in combinations(LISTED_BY, size)
-    for with_side, statement in _with_and_without_side(_sessions_with(fields)).items()
-}
-SESSION_COUNT = _with_and_without_side(
-    sa.select(sa.func.count()).select_from(SESSIONS).where(of_namespace(SESSIONS))
+# Fields of an exchange by which sessions are listed.
+LISTED_BY = ("client", "code", "model", "status")
+# With the sessions of side requests, or without.
+_IS_WANTED = sa.or_(p("with_side", sa.Boolean), SESSIONS.c.is_side.is_not(sa.true()))
+# Sessions before an id, newest first: all, or those with an exchange that has all the fields that are not null;
+# and of those, where "named" is not null, those whose name or id is like that.
+SESSIONS_BEFORE = (
+    _SESSION_ROWS.where(
+        SESSIONS.c.id < p("before"),
+        _IS_WANTED,
+        sa.or_(
+            p("is_any", sa.Boolean),
+            there_is(
+                EXCHANGES.c.session == SESSIONS.c.id,
+                EXCHANGES.c.namespace == SESSIONS.c.namespace,
+                *(
+                    sa.or_(p(EXCHANGES.c[name]).is_(None), EXCHANGES.c[name] == p(EXCHANGES.c[name]))
+                    for name in LISTED_BY
+                ),
+            ),
+        ),
+        sa.or_(
+            p("named", sa.Text).is_(None),
+            sa.func.lower(SESSIONS.c.external_id).like(p("named"), escape=ESCAPE),
+            SESSIONS.c.id.like(p("named"), escape=ESCAPE),
+        ),
+    )
+    .order_by(SESSIONS.c.id.desc())
+    .limit(LIMIT)
 )
+SESSION_COUNT = sa.select(sa.func.count()).select_from(SESSIONS).where(of_namespace(SESSIONS), _IS_WANTED)
 # An answer by the upstream's response id, and whether it has hidden rounds.
 RESPONSE = (
     sa.select(

@@ -15,7 +15,9 @@ import sqlalchemy as sa
 
 from palimpsest.storage.database import Params, Recent, Repository, SqlDatabase, Statement, Step, p, step
 from palimpsest.storage.sql import (
+    AFTER_ALL_ARRIVALS,
     AFTER_ALL_IDS,
+    ESCAPE,
     IN_EPOCH,
     IS_OPEN,
     LIMIT,
@@ -26,7 +28,9 @@ from palimpsest.storage.sql import (
     arrivals_step,
     columns_of,
     fields_of,
+    in_order,
     listed,
+    literally,
     new_row,
     of_namespace,
     of_session,
@@ -57,9 +61,6 @@ _MOST_WORDS = 16
 # SQLite refuses patterns of more than 50,000 bytes; a character may take 9.
 _WORD_CHARS = 1000
 _MOST_FOLDED = 256
-# Later than any arrival: databases use 64 bits.
-_LATEST = 2**63 - 1
-_ESCAPE = "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,9 @@ class Journal(Repository):
         """Append events in this order. Stored events never change."""
         if events:
             key = {"namespace": namespace, "session": session}
-            await self._db.write([arrivals_step(key, len(events)), Step(ADD_EVENT, event_rows(key, events))])
+            await self._db.write(
+                [arrivals_step(key, len(events)), Step(ADD_EVENT, in_order(key, map(fields_of, events)))]
+            )
 
     async def events(
         self, namespace: str, session: str, after: int, limit: int, types: Sequence[str] = ()
@@ -204,7 +207,7 @@ class Journal(Repository):
             arrivals_step(key, 1 + beside),
             Step(_ADD_CHECKPOINT, [{**key, **fields_of(checkpoint), "back": beside}]),
             Step(_ADD_MEMORY, memory_rows(key, memories, len(events))),
-            Step(ADD_EVENT, event_rows(key, events)),
+            Step(ADD_EVENT, in_order(key, map(fields_of, events))),
         ]
         return (await self._db.write([each for each in steps if each.rows]))[1] > 0
 
@@ -213,7 +216,7 @@ class Journal(Repository):
     ) -> list[CheckpointRow]:
         """The session's checkpoints, newest first; those with a lower `arrival` than `before`."""
         asked = {"namespace": namespace, "session": session, "limit": limit}
-        asked["before"] = _LATEST if before is None else before
+        asked["before"] = AFTER_ALL_ARRIVALS if before is None else before
         rows = await self._rows(_CHECKPOINTS, **asked)
         return [CheckpointRow(*row) for row in rows]
 
@@ -239,7 +242,7 @@ class Journal(Repository):
         """The session's memories, newest first; of these kinds, or of all; `before` as in `checkpoints`."""
         named = listed("kind", kinds or _KINDS, len(_KINDS))
         asked = {"namespace": namespace, "session": session, "limit": limit, **named}
-        asked["before"] = _LATEST if before is None else before
+        asked["before"] = AFTER_ALL_ARRIVALS if before is None else before
         return [MemoryRow(*row) for row in await self._rows(_MEMORIES, **asked)]
 
     async def search_memories(
@@ -251,7 +254,8 @@ class Journal(Repository):
         A word is any text and also matches inside other words. The first 16 words count, of each the first
         1000 characters; without words, all memories match.
         """
-        patterns = listed("word", [_pattern(word) for word in words] or ["%"], _MOST_WORDS)
+        held = [_searched(word[:_WORD_CHARS].encode("utf-8", "surrogatepass")) for word in words]
+        patterns = listed("word", [f"%{literally(word)}%" for word in held] or ["%"], _MOST_WORDS)
         asked = {"namespace": namespace, "limit": limit, **patterns}
         asked["before"] = plain(before) if before else AFTER_ALL_IDS
         rows = await self._rows(_SEARCH, **asked)
@@ -343,31 +347,15 @@ class Journal(Repository):
         return any(await self._db.write(steps))
 
 
-def event_rows(key: Params, events: Sequence[EventRow]) -> list[Params]:
-    """The rows of `events`, which take the last arrivals of the unit."""
-    last = len(events) - 1
-    return [{**key, **fields_of(event), "back": last - i} for i, event in enumerate(events)]
-
-
 def memory_rows(key: Params, memories: Sequence[MemoryRow], after: int) -> list[Params]:
     """The rows of `memories`; `after` more arrive after them in the unit."""
-    last = len(memories) - 1 + after
-    return [
-        {**fields_of(memory), **key, "searched": _searched(memory.text), "back": last - i}
-        for i, memory in enumerate(memories)
-    ]
+    rows = ({**fields_of(memory), "searched": _searched(memory.text)} for memory in memories)
+    return in_order(key, rows, after)
 
 
 def _searched(text: bytes) -> str:
     """The text case-folded, without characters that a text column refuses."""
     return text.decode("utf-8", "replace").replace("\0", "\ufffd").casefold()
-
-
-def _pattern(word: str) -> str:
-    found = _searched(word[:_WORD_CHARS].encode("utf-8", "surrogatepass"))
-    for special in (_ESCAPE, "%", "_"):
-        found = found.replace(special, _ESCAPE + special)
-    return f"%{found}%"
 
 
 def _events(*of_types: Where) -> Statement:
@@ -422,7 +410,7 @@ _MEMORIES = _memories(
 ).order_by(MEMORIES.c.arrival.desc())
 _SEARCH = _memories(
     MEMORIES.c.id < p("before"),
-    *(MEMORIES.c.searched.like(p(f"word_{i}", sa.Text), escape=_ESCAPE) for i in range(_MOST_WORDS)),
+    *(MEMORIES.c.searched.like(p(f"word_{i}", sa.Text), escape=ESCAPE) for i in range(_MOST_WORDS)),
 ).order_by(MEMORIES.c.id.desc())
 
 _SETTINGS = sa.select(SESSION_SETTINGS.c.payload).where(of_session(SESSION_SETTINGS))

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from palimpsest.core.utc import DAY
-from palimpsest.storage import erasure_rules as rules
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.database import Repository, p, rows_of
-from palimpsest.storage.sql import IS_OPEN, LIMIT, of_namespace, there_is, total_of
-from palimpsest.storage.tables import BODIES, EXCHANGES, KEYS, SESSIONS
+from palimpsest.storage.erasure import AT_REST, SESSION, digests
+from palimpsest.storage.sql import LIMIT, of_namespace, total_of
+from palimpsest.storage.tables import BODIES, KEYS, SESSIONS
 
 # A row for each session is looked at: a large database takes its time, beside which others write.
 _SECONDS = 3_600.0
@@ -141,11 +141,6 @@ async def due(there: OldSessions, limits: NamespaceLimits, now: float) -> list[O
 
 
 _COLUMNS = (SESSIONS.c.namespace, SESSIONS.c.id, SESSIONS.c.external_id, SESSIONS.c.updated_at)
-AT_REST = ~there_is(
-    EXCHANGES.c.session == SESSIONS.c.id,
-    EXCHANGES.c.namespace == SESSIONS.c.namespace,
-    IS_OPEN,
-)
 _OLDEST_FIRST = (
     sa.select(*_COLUMNS).where(AT_REST).order_by(SESSIONS.c.updated_at, SESSIONS.c.id).limit(LIMIT)
 )
@@ -162,4 +157,4 @@ _SIZES = (
     .group_by(BODIES.c.namespace)
     .having(p("above", sa.BigInteger) < _BYTES)
 )
-_SIZE = sa.select(_BYTES).where(BODIES.c.digest.in_(rules.digests(rules.SESSION)), of_namespace(BODIES))
+_SIZE = sa.select(_BYTES).where(BODIES.c.digest.in_(digests(SESSION)), of_namespace(BODIES))

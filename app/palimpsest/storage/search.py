@@ -53,6 +53,7 @@ from palimpsest.storage.search_index import (
     spelled_text,
 )
 from palimpsest.storage.sql import (
+    AFTER_ALL_ARRIVALS,
     HAS_BODY,
     LIMIT,
     Query,
@@ -98,7 +99,6 @@ _LONG_WALK = 200
 # The bounds of a scan, and of one page of it.
 _MOST_ROWS, _MOST_BYTES = 5_000, 64_000_000
 _PAGE_ROWS, _PAGE_BYTES = 256, 4_000_000
-_AFTER_ALL = 1 << 62
 _NOTHING = CorpusStatistics(0, 1.0, {})
 
 
@@ -340,7 +340,7 @@ class Search(Repository):
             newest = await self._rows(NEWEST_SESSIONS, namespace=namespace)
             sessions, is_all = [row[0] for row in newest], len(newest) < READ_SESSIONS
         for session in sessions:
-            before = _AFTER_ALL
+            before = AFTER_ALL_ARRIVALS
             key = {"namespace": namespace, "session": session}
             while page := await self._db.read_snapshot(_page({**key, "before": before})):
                 wanted = await asyncio.to_thread(list, filter(is_wanted, page))

@@ -24,8 +24,9 @@ Query: TypeAlias = sa.Select[Any]
 DIGEST_BYTES = 32
 # Values per statement: for short lists and for long ones.
 SIZES = (8, 256)
-# Sorts after every id.
-AFTER_ALL_IDS = "\U0010ffff"
+# Sort after every id and every arrival.
+AFTER_ALL_IDS, AFTER_ALL_ARRIVALS = "\U0010ffff", 2**62
+ESCAPE = "/"
 # Begins the namespace of a session that is not whole, see `unfinished`; and what sorts after all of these.
 UNFINISHED, AFTER_UNFINISHED = "unfinished:", "unfinished;"
 ONE: sa.ColumnElement[int] = sa.literal_column("1")
@@ -123,6 +124,19 @@ def arrivals_step(key: Params, count: int) -> Step:
     row when the session does not exist or, with an "epoch" in `key`, has another epoch.
     """
     return step(_DRAW_IN_EPOCH if "epoch" in key else _DRAW, **key, count=count)
+
+
+def in_order(key: Params, values: Iterable[Params], after: int = 0) -> list[Params]:
+    """Rows with `key` that take a unit's newest arrivals in this order; `after` more arrive after them."""
+    rows = [{**row, **key} for row in values]
+    return [{**row, "back": len(rows) - 1 + after - place} for place, row in enumerate(rows)]
+
+
+def literally(text: str) -> str:
+    """The text as a part of a LIKE pattern with `ESCAPE`."""
+    for special in (ESCAPE, "%", "_"):
+        text = text.replace(special, ESCAPE + special)
+    return text
 
 
 def listed(name: str, values: Sequence[object], size: int) -> dict[str, object]:

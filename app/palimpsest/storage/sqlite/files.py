@@ -1,4 +1,4 @@
-"""The files of a SQLite database: their condition, a disk reserve, the server's lock, copies, remains of rows.
+"""The files of a SQLite database: condition, disk reserve, the server's lock, copies, remains of rows.
 
 A file that was deleted or replaced still accepts commits, into an inode that no path names. So each commit is
 acknowledged only after comparing the open files with what their paths name (two `stat`).
@@ -257,10 +257,10 @@ def _stat(path: Path) -> os.stat_result | None:
 
 # The unused room in the pages of a file, where copies of deleted rows may be left.
 #
-# `secure_delete` zeroes a deleted row and each freed page. But where SQLite has moved rows between pages, their
-# copies stay between a page's pointers and its cells (measured: 13 of 6,000 in tables filled in random order).
-# A VACUUM would remove them: it needs memory for the whole file in a library that keeps temporary files there,
-# and all writers wait. The layout of pages is that of sqlite.org/fileformat2.html, section 1.6.
+# `secure_delete` zeroes a deleted row and each freed page. But where SQLite has moved rows between pages,
+# their copies stay between a page's pointers and its cells (measured: 13 of 6,000 in tables filled in random
+# order). A VACUUM would remove them: it needs memory for the whole file in a library that keeps temporary
+# files there, and all writers wait. The layout of pages is that of sqlite.org/fileformat2.html, section 1.6.
 
 
 def pages_with_remains(descriptor: int) -> list[int]:

@@ -20,8 +20,8 @@ from palimpsest.storage.database import After, Pace, Params, Reason, StoreFault,
 from palimpsest.storage.sqlite.driver import WAL_BYTES, Connection, driver, fault_of, is_busy
 from palimpsest.storage.sqlite.files import FileCondition, Reserve
 
-# The statement's text, its rows (positional, or what makes them so), the condition for running it, and whether
-# the unit needs it. Many rows are made positional on the writer's thread.
+# The statement's text, its rows (positional, or beside what makes them so), the condition for running it, and
+# whether the unit needs it. Many rows are made positional on the writer's thread.
 Work: TypeAlias = list[tuple[str, Sequence[Any], Callable[[Params], Sequence[object]] | None, After, bool]]
 Outcome: TypeAlias = "tuple[int, ...] | Exception"
 
