@@ -23,7 +23,16 @@ from palimpsest.core.history.stored_points import (
     path_of,
 )
 from palimpsest.storage import history_sql as sql
-from palimpsest.storage.database import Params, Reading, Repository, Row, Statement, rows_of, step
+from palimpsest.storage.database import (
+    Params,
+    Reading,
+    Repository,
+    Row,
+    Statement,
+    from_snapshot,
+    rows_of,
+    step,
+)
 from palimpsest.storage.sql import (
     AFTER_ALL_ARRIVALS,
     AFTER_ALL_IDS,
@@ -180,25 +189,38 @@ class History(Repository):
             self._db.read_bounded(reading) if len(canonicals) <= _NEAR else self._db.read_snapshot(reading)
         )
 
-    async def path(self, namespace: str, session: str, chain: bytes) -> list[PathEntry]:
+    @from_snapshot
+    def path(self, namespace: str, session: str, chain: bytes) -> Reading[list[PathEntry]]:
         """The path named by `chain`, oldest first; empty when unknown."""
-        rows = await self._db.read_snapshot(_path({"namespace": namespace, "session": session}, chain))
+        rows = yield from _path({"namespace": namespace, "session": session}, chain)
         return [PathEntry(row[0], row[1], row[_DIGEST], row[2], bool(row[6])) for row in rows]
 
-    async def messages(
+    @from_snapshot
+    def messages(
         self, namespace: str, session: str, chain: bytes, since: bytes = b""
-    ) -> list[MessageRow]:
+    ) -> Reading[list[MessageRow]]:
         """The path named by `chain` with bodies, oldest first: the list the client sent.
 
         Begins with the message `since` if that is on the path; older rows are then not read.
         """
-        return await self._db.read_snapshot(
-            _messages({"namespace": namespace, "session": session}, chain, since)
-        )
+        key = {"namespace": namespace, "session": session}
+        path = yield from _path(key, chain, since)
+        bodies = yield from bodies_of(namespace, [row[_DIGEST] for row in path])
+        return [_message(row, bodies[row[_DIGEST]], in_path=True) for row in path]
 
-    async def transcript(self, namespace: str, session: str, chain: bytes) -> list[MessageRow]:
+    @from_snapshot
+    def transcript(self, namespace: str, session: str, chain: bytes) -> Reading[list[MessageRow]]:
         """Like `messages`, with those the client dropped on the way in their places (`in_path` false)."""
-        return await self._db.read_snapshot(_transcript({"namespace": namespace, "session": session}, chain))
+        key = {"namespace": namespace, "session": session}
+        in_path = {row[0]: row for row in (yield from _path(key, chain))}
+        points, facts = yield from _walk(key, chain, sql.BY_ANCHOR)
+        paths: dict[bytes, list[bytes]] = {}
+        for base in bases_of(points):
+            if base not in paths:
+                paths[base] = [row[0] for row in (yield from _path(key, base))]
+        said = yield from _facts(key, {**facts, **in_path}, lineage_of(points, paths))
+        bodies = yield from bodies_of(namespace, [row[_DIGEST] for row in said])
+        return [_message(row, bodies[row[_DIGEST]], in_path=row[0] in in_path) for row in said]
 
     async def message(self, namespace: str, prefix: bytes) -> tuple[str, MessageRow] | None:
         """The session and the message whose chain starts with `prefix`, of 12 to 32 bytes.
@@ -211,9 +233,13 @@ class History(Repository):
         rows = await self._few(sql.MESSAGE, namespace=namespace, first=prefix, last=last)
         return (rows[0][0], _message(rows[0][2:], rows[0][1], in_path=True)) if rows else None
 
-    async def preamble(self, namespace: str, session: str, digest: bytes) -> list[bytes]:
+    @from_snapshot
+    def preamble(self, namespace: str, session: str, digest: bytes) -> Reading[list[bytes]]:
         """The instruction bodies stored under a preamble digest, in order; empty when unknown."""
-        return await self._db.read_snapshot(_preamble(namespace, session, digest))
+        found = yield from rows_of(sql.PREAMBLE, namespace=namespace, session=session, digest=digest)
+        digests = unpacked(found[0][0]) if found else ()
+        bodies = yield from bodies_of(namespace, digests)
+        return [bodies[each] for each in digests]
 
     async def session(self, namespace: str, name: str) -> SessionRow | None:
         """The session with our id `name`, else the one that the client gave this name."""
@@ -264,20 +290,24 @@ class History(Repository):
 
     async def response(self, namespace: str, response_id: str) -> StoredResponse | None:
         """The newest answer that the upstream gave this id."""
-        rows = await self._db.read_bounded(
-            rows_of(sql.RESPONSE, namespace=namespace, response_id=plain(response_id))
-        )
+        rows = await self._few(sql.RESPONSE, namespace=namespace, response_id=plain(response_id))
         if not rows:
             return None
         session, chain, preamble, hidden, mode = rows[0]
         return StoredResponse(session, chain, preamble, bool(hidden), mode == BEGINS_UNSEEN)
 
-    async def said_last(self, namespace: str) -> list[Said]:
+    @from_snapshot
+    def said_last(self, namespace: str) -> Reading[list[Said]]:
         """What users and assistants said last in the 16 newest sessions, as text; not in side requests alone.
 
         Only the newest 256 exchanges of all namespaces are read: callers ask right after an answer.
         """
-        return await self._db.read_snapshot(_said_last(namespace))
+        newest = yield from rows_of(sql.NEWEST_OF_ALL, namespace=namespace)
+        found: list[Said] = []
+        for session in list(dict.fromkeys(row[0] for row in newest))[:_SESSIONS_LAST]:
+            said, _ = yield from _said({"namespace": namespace, "session": session}, None, _MESSAGES_LAST)
+            found += said
+        return found
 
     async def said(self, namespace: str, session: str, before: int | None) -> tuple[list[Said], int | None]:
         """What users and assistants said before the arrival `before` (None: all), the newest first.
@@ -286,9 +316,43 @@ class History(Repository):
         """
         return await self._db.read_snapshot(_said({"namespace": namespace, "session": session}, before, 500))
 
-    async def heads(self, namespace: str, session: str) -> list[Head]:
-        """Branches, the default one first: the newest path of main turns (rule 33)."""
-        return await self._db.read_snapshot(_heads({"namespace": namespace, "session": session}))
+    @from_snapshot
+    def heads(self, namespace: str, session: str) -> Reading[list[Head]]:
+        """Branches, the default one first: the newest path of main turns (rule 33).
+
+        The tree is read only if there are several branches, several instructions or marked requests.
+        """
+        key = {"namespace": namespace, "session": session}
+        heads = [Head(*row) for row in (yield from rows_of(sql.HEADS, **key))]
+        ((instructions, marks),) = yield from rows_of(sql.VARIETY, **key)
+        if len(heads) <= 1 and instructions <= 1 and not marks:
+            return heads
+        points: dict[bytes, TreePoint] = {}
+        sizes, preambles = {}, {}
+        for point in (yield from rows_of(sql.POINTS, **key)):
+            chain, parent, role, relayed, arrival, is_head, digest, depth, answers, preamble = point
+            sizes[chain], preambles[chain] = (answers, depth, arrival), preamble
+            # A message and the end of a rebased list may have the same digest: the message counts, as for
+            # paths.
+            if role or chain not in points:
+                known = (chain, parent, role, bool(relayed), arrival, bool(is_head), bytes(digest), preamble)
+                points[chain] = TreePoint(*known)
+        requests = [
+            BranchRequest(head, preamble, arrival, mark or "", mode == "append", tokens or 0)
+            for head, preamble, arrival, mark, mode, tokens in (yield from rows_of(sql.REQUESTS, **key))
+        ]
+        tree = SessionTree(list(points.values()), requests)
+        texts = yield from _texts(key, *tree.wanted())
+        return [
+            Head(
+                branch.chain,
+                *sizes[branch.chain],
+                branch.preamble or preambles[branch.chain],
+                branch.kind,
+                branch.beside,
+            )
+            for branch in tree.branches(texts)
+        ]
 
     async def pins(self, namespace: str, session: str) -> list[PinRow]:
         """In order of arrival."""
@@ -297,21 +361,24 @@ class History(Repository):
 
     async def add_pin(self, namespace: str, session: str, chain: bytes, now: float) -> None:
         """Pin the message; idempotent. Reverts `lift_pin`. Nothing happens without the session."""
-        await self._put_pin({"namespace": namespace, "session": session, "chain": chain}, now, None)
+        await self._put_pin(namespace, session, chain, now, None)
 
     async def lift_pin(self, namespace: str, session: str, chain: bytes, now: float) -> None:
         """Take back the pin in the message's own text, and remove one by hand.
 
         Nothing happens without the session.
         """
-        await self._put_pin({"namespace": namespace, "session": session, "chain": chain}, now, now)
+        await self._put_pin(namespace, session, chain, now, now)
 
     async def remove_pin(self, namespace: str, session: str, chain: bytes) -> bool:
         """Remove a pin by hand. False when there was none."""
         key = {"namespace": namespace, "session": session, "chain": chain}
         return await self._wrote(sql.REMOVE_PIN, **key) > 0
 
-    async def _put_pin(self, key: Params, now: float, lifted_at: float | None) -> None:
+    async def _put_pin(
+        self, namespace: str, session: str, chain: bytes, now: float, lifted_at: float | None
+    ) -> None:
+        key = {"namespace": namespace, "session": session, "chain": chain}
         put = step(sql.PUT_PIN, **key, created_at=now, lifted_at=lifted_at, back=0)
         await self._db.write([arrivals_step(key, 1), put])
 
@@ -401,44 +468,10 @@ def _facts(key: Params, found: Mapping[bytes, Row], chains: Sequence[bytes]) -> 
     return [every[chain] for chain in chains if chain in every]
 
 
-def _messages(key: Params, chain: bytes, since: bytes) -> Reading[list[MessageRow]]:
-    path = yield from _path(key, chain, since)
-    bodies = yield from bodies_of(str(key["namespace"]), [row[_DIGEST] for row in path])
-    return [_message(row, bodies[row[_DIGEST]], in_path=True) for row in path]
-
-
-def _transcript(key: Params, chain: bytes) -> Reading[list[MessageRow]]:
-    in_path = {row[0]: row for row in (yield from _path(key, chain))}
-    points, facts = yield from _walk(key, chain, sql.BY_ANCHOR)
-    paths: dict[bytes, list[bytes]] = {}
-    for base in bases_of(points):
-        if base not in paths:
-            paths[base] = [row[0] for row in (yield from _path(key, base))]
-    said = yield from _facts(key, {**facts, **in_path}, lineage_of(points, paths))
-    bodies = yield from bodies_of(str(key["namespace"]), [row[_DIGEST] for row in said])
-    return [_message(row, bodies[row[_DIGEST]], in_path=row[0] in in_path) for row in said]
-
-
 def _message(facts: Row, body: bytes, *, in_path: bool) -> MessageRow:
     chain, canonical, role, tokens, depth, arrival, relayed, state, finish_reason, created_at, _ = facts
     row = (chain, canonical, role, tokens, depth, arrival, bool(relayed), state, in_path, body)
     return MessageRow(*row, finish_reason, created_at)
-
-
-def _preamble(namespace: str, session: str, digest: bytes) -> Reading[list[bytes]]:
-    found = yield from rows_of(sql.PREAMBLE, namespace=namespace, session=session, digest=digest)
-    digests = unpacked(found[0][0]) if found else ()
-    bodies = yield from bodies_of(namespace, digests)
-    return [bodies[each] for each in digests]
-
-
-def _said_last(namespace: str) -> Reading[list[Said]]:
-    newest = yield from rows_of(sql.NEWEST_OF_ALL, namespace=namespace)
-    found: list[Said] = []
-    for session in list(dict.fromkeys(row[0] for row in newest))[:_SESSIONS_LAST]:
-        said, _ = yield from _said({"namespace": namespace, "session": session}, None, _MESSAGES_LAST)
-        found += said
-    return found
 
 
 def _said(key: Params, before: int | None, limit: int) -> Reading[tuple[list[Said], int | None]]:
@@ -449,46 +482,6 @@ def _said(key: Params, before: int | None, limit: int) -> Reading[tuple[list[Sai
         for _, chain, role, relayed, at, body in rows
     ]
     return said, rows[-1][0] if len(rows) == limit else None
-
-
-def _heads(key: Params) -> Reading[list[Head]]:
-    """The tree is read only if there are several branches, several instructions or marked requests."""
-    heads = [Head(*row) for row in (yield from rows_of(sql.HEADS, **key))]
-    ((instructions, marks),) = yield from rows_of(sql.VARIETY, **key)
-    if len(heads) <= 1 and instructions <= 1 and not marks:
-        return heads
-    rows = yield from rows_of(sql.POINTS, **key)
-    requests = yield from rows_of(sql.REQUESTS, **key)
-    tree = SessionTree(_tree_points(rows), [_request(row) for row in requests])
-    texts = yield from _texts(key, *tree.wanted())
-    sizes = {row[0]: row for row in rows}
-    return [
-        Head(
-            chain=branch.chain,
-            answers=sizes[branch.chain][8],
-            depth=sizes[branch.chain][7],
-            arrival=sizes[branch.chain][4],
-            preamble=branch.preamble or sizes[branch.chain][9],
-            kind=branch.kind,
-            beside=branch.beside,
-        )
-        for branch in tree.branches(texts)
-    ]
-
-
-def _tree_points(rows: Sequence[Row]) -> list[TreePoint]:
-    """A message and the end of a rebased list may have the same digest: the message counts, as for paths."""
-    found: dict[bytes, TreePoint] = {}
-    for chain, parent, role, relayed, arrival, is_head, digest, _, _, preamble in rows:
-        if role or chain not in found:
-            point = (chain, parent, role, bool(relayed), arrival, bool(is_head), bytes(digest), preamble)
-            found[chain] = TreePoint(*point)
-    return list(found.values())
-
-
-def _request(row: Row) -> BranchRequest:
-    head, preamble, arrival, mark, mode, tokens = row
-    return BranchRequest(head, preamble, arrival, mark or "", mode == "append", tokens or 0)
 
 
 def _texts(key: Params, instructions: Iterable[bytes], digests: Iterable[bytes]) -> Reading[Texts]:

@@ -332,8 +332,8 @@ NAMED = _by_name(
 LISTED_BY = ("client", "code", "model", "status")
 # With the sessions of side requests, or without.
 _IS_WANTED = sa.or_(p("with_side", sa.Boolean), SESSIONS.c.is_side.is_not(sa.true()))
-# Sessions before an id, newest first: all, or those with an exchange that has all the fields that are not null;
-# and of those, where "named" is not null, those whose name or id is like that.
+# Sessions before an id, newest first: all, or those with an exchange that has all the fields that are not
+# null; and of those, where "named" is not null, those whose name or id is like that.
 SESSIONS_BEFORE = (
     _SESSION_ROWS.where(
         SESSIONS.c.id < p("before"),
