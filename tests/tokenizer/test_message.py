@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.tokenizer.counting import Tokenizer
+from palimpsest.tokenizer.counting import MESSAGE_TOKENS, TOOL_CALL_TOKENS, Tokenizer
 from palimpsest.tokenizer.images import Patches, Tiles, dimensions_of, image_tokens, price_for
-from palimpsest.tokenizer.message import MESSAGE_TOKENS, TOOL_CALL_TOKENS
 
 TOKENIZER = Tokenizer()
 COUNTER = TOKENIZER.counter_for("gpt-4o")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import shlex
 import shutil
@@ -17,18 +16,18 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from palimpsest.cli.terminal import counted_rows
+import msgspec
+
+from palimpsest.cli.terminal import utc
 from palimpsest.core.urls import without_password
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.pepper import PEPPER_BYTES, load_pepper
 from palimpsest.settings.serving import Database
 from palimpsest.storage.address import sqlite_path
-from palimpsest.storage.migrate import MISMATCHES, SchemaState, schema_state
+from palimpsest.storage.migrate import MISMATCHES, schema_state
 from palimpsest.storage.opening import bound_pepper
 from palimpsest.storage.sqlite.files import ServerLock, copy_database, damage_of, rows_of
 
@@ -38,6 +37,13 @@ _CHUNK = 1024 * 1024
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
+class _Manifest(msgspec.Struct):
+    version: str
+    made_at: str
+    rows: dict[str, int]
+    sha256: dict[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Backup:
     """A verified backup. `schema` is current, or behind: migrate after the restore."""
@@ -45,11 +51,6 @@ class Backup:
     folder: Path
     schema: str
     rows: Mapping[str, int]
-
-    @property
-    def described(self) -> str:
-        """Its main row counts, in one line."""
-        return counted_rows(self.rows)
 
 
 def back_up(database: Database, folder: Path) -> Backup:
@@ -105,7 +106,7 @@ def restore(database: Database, folder: Path, *, force: bool) -> Backup:
 def verified(folder: Path) -> Backup:
     """Verify the backup in `folder` without changing it; SettingsError says what is wrong."""
     said = _manifest(folder)
-    for name, digest in said["sha256"].items():
+    for name, digest in said.sha256.items():
         if _digest(folder / name) != digest:
             raise SettingsError(
                 f"{folder / name}: is not as it was when the backup was made; use another one."
@@ -114,31 +115,21 @@ def verified(folder: Path) -> Backup:
     if (damage := damage_of(path)) is not None:
         raise SettingsError(f"{path}: the database is damaged: {damage}.")
     url = f"sqlite:///{path.absolute()}"
-    schema, bound = asyncio.run(_made_for(url))
+    schema = asyncio.run(schema_state(url))
     if schema in MISMATCHES:
-        raise SettingsError(f"{path}, of version {said['version']}: {MISMATCHES[schema]}")
-    load_pepper(folder / PEPPER, bound)
-    if (rows := rows_of(path)) != said["rows"]:
+        raise SettingsError(f"{path}, of version {said.version}: {MISMATCHES[schema]}")
+    load_pepper(folder / PEPPER, asyncio.run(bound_pepper(url)) if schema == "current" else None)
+    if (rows := rows_of(path)) != said.rows:
         raise SettingsError(f"{path}: does not hold as many rows as it did when it was copied.")
     return Backup(folder, schema, rows)
-
-
-async def _made_for(url: str) -> tuple[SchemaState, bytes | None]:
-    """The state of the database's schema, and the fingerprint of its pepper if the schema is current."""
-    schema = await schema_state(url)
-    return schema, await bound_pepper(url) if schema == "current" else None
 
 
 def _fill(folder: Path, source: Path, pepper: Path) -> None:
     _copy(pepper, folder / PEPPER)
     rows = copy_database(source, folder / DATABASE)
-    said = {
-        "version": version("palimpsest"),
-        "made_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
-        "rows": dict(rows),
-        "sha256": {name: _digest(folder / name) for name in (DATABASE, PEPPER)},
-    }
-    _write(folder / MANIFEST, json.dumps(said, indent=2).encode() + b"\n")
+    digests = {name: str(_digest(folder / name)) for name in (DATABASE, PEPPER)}
+    said = _Manifest(version("palimpsest"), str(utc(time.time())), dict(rows), digests)
+    _write(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(said)) + b"\n")
     for name in (DATABASE, PEPPER, MANIFEST):
         _sync(folder / name)
     _sync(folder)
@@ -237,7 +228,7 @@ def _put_back(place: Path) -> None:
         raise SettingsError(f"restore: failed, and {said}.") from failure
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path) -> _Manifest:
     path = folder / MANIFEST
     try:
         content = path.read_bytes() if path.is_file() else None
@@ -246,13 +237,10 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if content is None:
         raise SettingsError(f"{folder}: is no backup; it has no {MANIFEST}.")
     try:
-        said = json.loads(content)
+        said = msgspec.json.decode(content, type=_Manifest)
     except (ValueError, RecursionError):
         said = None
-    if not isinstance(said, dict) or not isinstance(said.get("rows"), dict) or "version" not in said:
-        raise SettingsError(f"{path}: is damaged.")
-    digests = said.get("sha256")
-    if not isinstance(digests, dict) or digests.keys() != {DATABASE, PEPPER}:
+    if said is None or said.sha256.keys() != {DATABASE, PEPPER}:
         raise SettingsError(f"{path}: is damaged.")
     return said
 

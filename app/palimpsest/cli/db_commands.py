@@ -58,7 +58,7 @@ def backup(
     from palimpsest.cli.backups import back_up
 
     made = back_up(settings_from(config, database).database, folder)
-    say(f"{made.folder} holds {made.described}, and the pepper. Keep it secret.")
+    say(f"{made.folder} holds {counted_rows(made.rows)}, and the pepper. Keep it secret.")
 
 
 @db.command()
@@ -72,7 +72,7 @@ def restore(
     from palimpsest.cli.backups import restore as put_back
 
     put = put_back(settings_from(config, database).database, folder, force=force)
-    say(f"Restored {put.described}, and the pepper.")
+    say(f"Restored {counted_rows(put.rows)}, and the pepper.")
     if put.schema == "behind":
         say("It is of an older version: run `palimpsest db migrate` before you start.")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,8 @@ def create_demo(window_tokens: int = DEFAULT_WINDOW_TOKENS) -> Starlette:
     """An ASGI application with one model whose window is `window_tokens`."""
 
     async def models(_: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_model(window_tokens)]})
+        about = {"created": responses.CREATED, "owned_by": "demo", "context_length": window_tokens}
+        return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model", **about}]})
 
     async def complete(request: Request) -> Response:
         return _completion(body_of(await request.body(), CHAT_BODY), window_tokens)
@@ -123,16 +124,29 @@ def _completion(body: Mapping[str, Any], window: int) -> Response:
             param="messages",
         )
     answer = _answer(body, messages, tokens, window)
-    name = str(body.get("model") or MODEL)
+    envelope = {
+        "id": answer.id,
+        "object": "chat.completion",
+        "created": responses.CREATED,
+        "model": str(body.get("model") or MODEL),
+    }
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in _pieces(answer.text))]
+    finish_reason = answer.finish_reason
     question = None if asks_for_summary(messages) else lookup_of(body, messages)
     if question is not None:
-        return _lookup(answer, name, question, streamed=body.get("stream") is True)
-    if body.get("stream") is True:
-        wants_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        return StreamingResponse(_frames(answer, name, wants_usage), media_type="text/event-stream")
-    message = {"role": "assistant", "content": answer.text, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
-    return JSONResponse(_envelope(answer, name, "chat.completion", [choice]) | {"usage": answer.usage})
+        # A call of the tool that searches the conversation, in place of the answer.
+        function = {"name": GREP, "arguments": json.dumps({"query": question}, ensure_ascii=False)}
+        call = {"id": answer.id.replace("chatcmpl", "call"), "type": "function", "function": function}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        deltas = [message | {"tool_calls": [{"index": 0, **call}]}]
+        finish_reason = "tool_calls"
+    if body.get("stream") is not True:
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
+        return JSONResponse({**envelope, "choices": [choice], "usage": answer.usage})
+    wants_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    frames = _frames(envelope, deltas, finish_reason, answer.usage if wants_usage else None)
+    return StreamingResponse(frames, media_type="text/event-stream")
 
 
 def _answer(body: Mapping[str, Any], messages: list[ShownMessage], tokens: int, window: int) -> DemoAnswer:
@@ -147,39 +161,21 @@ def _answer(body: Mapping[str, Any], messages: list[ShownMessage], tokens: int, 
     return DemoAnswer(f"chatcmpl-demo-{digest[:24]}", kept, "stop" if kept == text else "length", tokens)
 
 
-def _frames(answer: DemoAnswer, model: str, wants_usage: bool) -> Iterator[bytes]:
+def _frames(
+    envelope: Mapping[str, Any],
+    deltas: Sequence[Mapping[str, Any]],
+    finish_reason: str,
+    usage: Mapping[str, int] | None,
+) -> Iterator[bytes]:
     """Server-sent events in OpenAI's order: role, text word by word, finish reason, usage if asked for."""
-    blank: dict[str, Any] = {"usage": None} if wants_usage else {}
-    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in _pieces(answer.text))]
-    for delta in deltas:
-        yield _frame(_envelope(answer, model, "chat.completion.chunk", [_choice(delta, None)]) | blank)
-    last = _choice({}, answer.finish_reason)
-    yield _frame(_envelope(answer, model, "chat.completion.chunk", [last]) | blank)
-    if wants_usage:
-        yield _frame(_envelope(answer, model, "chat.completion.chunk", []) | {"usage": answer.usage})
+    blank = {} if usage is None else {"usage": None}
+    envelope = {**envelope, "object": "chat.completion.chunk"}
+    for delta, finished in [*((delta, None) for delta in deltas), ({}, finish_reason)]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finished}
+        yield _frame({**envelope, "choices": [choice], **blank})
+    if usage is not None:
+        yield _frame({**envelope, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
-
-
-def _lookup(answer: DemoAnswer, model: str, question: str, *, streamed: bool) -> Response:
-    """A call of the tool that searches the conversation, in place of the answer."""
-    function = {"name": GREP, "arguments": json.dumps({"query": question}, ensure_ascii=False)}
-    call = {"id": answer.id.replace("chatcmpl", "call"), "type": "function", "function": function}
-    message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    if not streamed:
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "tool_calls"}
-        return JSONResponse(_envelope(answer, model, "chat.completion", [choice]) | {"usage": answer.usage})
-    delta = message | {"tool_calls": [{"index": 0, **call}]}
-    choices = (_choice(delta, None), _choice({}, "tool_calls"))
-    frames = [_frame(_envelope(answer, model, "chat.completion.chunk", [choice])) for choice in choices]
-    return StreamingResponse(iter([*frames, b"data: [DONE]\n\n"]), media_type="text/event-stream")
-
-
-def _choice(delta: Mapping[str, Any], finish_reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason}
-
-
-def _envelope(answer: DemoAnswer, model: str, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"id": answer.id, "object": kind, "created": responses.CREATED, "model": model, "choices": choices}
 
 
 def _frame(payload: Mapping[str, Any]) -> bytes:
@@ -189,16 +185,6 @@ def _frame(payload: Mapping[str, Any]) -> bytes:
 def _pieces(text: str) -> list[str]:
     """Words with the white space after them; joined they are the text."""
     return re.findall(r"\S+\s*|\s+", text)
-
-
-def _model(window: int) -> dict[str, Any]:
-    return {
-        "id": MODEL,
-        "object": "model",
-        "created": responses.CREATED,
-        "owned_by": "demo",
-        "context_length": window,
-    }
 
 
 def _refusal(message: str, code: str, param: str | None = None) -> Response:

@@ -63,16 +63,12 @@ def image_tokens(url: str, detail: str, price: Tiles | Patches) -> int:
         return price.base
     width, height = dimensions_of(url) or (_UNKNOWN_SIDE, _UNKNOWN_SIDE)
     if isinstance(price, Patches):
-        return math.ceil(_patches(width, height) * price.factor)
+        patches = min(math.ceil(width / 32) * math.ceil(height / 32), 1536)
+        return math.ceil(patches * price.factor)
     fit = min(1.0, 2048 / max(width, height))
     fit *= min(1.0, 768 / (min(width, height) * fit))
     tiles = math.ceil(width * fit / 512) * math.ceil(height * fit / 512)
     return price.base + price.tile * tiles
-
-
-def _patches(width: int, height: int) -> int:
-    patches = math.ceil(width / 32) * math.ceil(height / 32)
-    return min(patches, 1536)
 
 
 def dimensions_of(url: str) -> tuple[int, int] | None:
@@ -82,12 +78,8 @@ def dimensions_of(url: str) -> tuple[int, int] | None:
         return None
     start = len(head) + len(found)
     first = _decoded(data[:_HEAD_CHARS])
-    if first.startswith(b"\xff\xd8"):
-        return _checked(_jpeg(_decoded(url[start : start + _JPEG_CHARS])))
-    return _checked(_png(first) or _gif(first) or _webp(first))
-
-
-def _checked(size: tuple[int, int] | None) -> tuple[int, int] | None:
+    is_jpeg = first.startswith(b"\xff\xd8")
+    size = _jpeg(_decoded(url[start : start + _JPEG_CHARS])) if is_jpeg else _other(first)
     return size if size is not None and min(size) > 0 else None
 
 
@@ -99,34 +91,24 @@ def _decoded(data: str) -> bytes:
         return b""
 
 
-def _png(head: bytes) -> tuple[int, int] | None:
+def _other(head: bytes) -> tuple[int, int]:
+    """The size of a PNG, GIF or WebP; 0 of anything else."""
+    width = height = 0
     if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
         width, height = struct.unpack(">II", head[16:24])
-        return width, height
-    return None
-
-
-def _gif(head: bytes) -> tuple[int, int] | None:
-    if head[:6] in (b"GIF87a", b"GIF89a") and len(head) >= 10:
+    elif head[:6] in (b"GIF87a", b"GIF89a") and len(head) >= 10:
         width, height = struct.unpack("<HH", head[6:10])
-        return width, height
-    return None
-
-
-def _webp(head: bytes) -> tuple[int, int] | None:
-    if head[:4] != b"RIFF" or head[8:12] != b"WEBP" or len(head) < 30:
-        return None
-    match head[12:16]:
-        case b"VP8 ":
-            width, height = struct.unpack("<HH", head[26:30])
-            return width & 0x3FFF, height & 0x3FFF
-        case b"VP8L":
-            bits = int.from_bytes(head[21:25], "little")
-            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case b"VP8X":
-            return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
-        case _:
-            return None
+    elif head[:4] == b"RIFF" and head[8:12] == b"WEBP" and len(head) >= 30:
+        match head[12:16]:
+            case b"VP8 ":
+                width, height = (side & 0x3FFF for side in struct.unpack("<HH", head[26:30]))
+            case b"VP8L":
+                bits = int.from_bytes(head[21:25], "little")
+                width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+            case b"VP8X":
+                width = int.from_bytes(head[24:27], "little") + 1
+                height = int.from_bytes(head[27:30], "little") + 1
+    return width, height
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:

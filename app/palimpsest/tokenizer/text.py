@@ -76,22 +76,20 @@ def encoding_name_for(model: str, override: EncodingName | None = None) -> Encod
     Other vendors' vocabularies are close to o200k (llama3 1.00, qwen3 1.08 on English text); calibration
     by the upstream's reported usage corrects the rest.
     """
-    if override is not None:
-        return override
-    try:
-        known = encoding_name_for_model(model.rpartition("/")[2])
-    except KeyError:
-        return "o200k_base"
-    return "cl100k_base" if known == "cl100k_base" else "o200k_base"
+    known = _tiktokens_name(model)
+    return override or ("cl100k_base" if known == "cl100k_base" else "o200k_base")
 
 
 def is_openai_model(model: str) -> bool:
     """True when tiktoken knows the model: then its tools are counted as OpenAI counts them."""
+    return _tiktokens_name(model) is not None
+
+
+def _tiktokens_name(model: str) -> str | None:
     try:
-        encoding_name_for_model(model.rpartition("/")[2])
+        return encoding_name_for_model(model.rpartition("/")[2])
     except KeyError:
-        return False
-    return True
+        return None
 
 
 def encoding_of(name: EncodingName) -> Encoding:
@@ -156,7 +154,12 @@ class TextCounter:
             return self._exact(text)
         if len(text) < RUN_CHARS:
             return self._remembered(text)
-        return sum(self._count_part(text[start:end], run) for start, end, run in _parts(text))
+        tokens = end = 0
+        for run in _runs(text):
+            tokens += self._exact_in_pieces(text[end : run.start()])
+            end, sample = run.end(), self._exact(run[0][:SAMPLE_CHARS])
+            tokens += sample + round((len(run[0]) - SAMPLE_CHARS) * sample / SAMPLE_CHARS)
+        return tokens + self._exact_in_pieces(text[end:])
 
     def _remembered(self, text: str) -> int:
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -168,11 +171,8 @@ class TextCounter:
             self._counted[key] = known
         return known
 
-    def _count_part(self, text: str, is_run: bool) -> int:
-        if is_run:
-            sample = self._exact(text[:SAMPLE_CHARS])
-            return sample + round((len(text) - SAMPLE_CHARS) * sample / SAMPLE_CHARS)
-        return sum(self._exact(piece) for piece in pieces_of(text))
+    def _exact_in_pieces(self, text: str) -> int:
+        return sum(map(self._exact, pieces_of(text)))
 
     def _exact(self, text: str) -> int:
         return len(self._encoding.encode_ordinary(text))
@@ -187,14 +187,12 @@ def pieces_of(text: str, limit: int = PIECE_CHARS) -> Iterator[str]:
     start = 0
     while len(text) - start > limit:
         # Only the last tenth is searched, so that a text without a safe cut is not scanned repeatedly.
-        end = _cut(text, start + limit - limit // 10, start + limit)
+        highest = start + limit
+        places = range(highest, highest - limit // 10, -1)
+        end = next((at for at in places if is_safe_cut(text[at - 1], text[at])), highest)
         yield text[start:end]
         start = end
     yield text[start:]
-
-
-def _cut(text: str, lowest: int, highest: int) -> int:
-    return next((at for at in range(highest, lowest, -1) if is_safe_cut(text[at - 1], text[at])), highest)
 
 
 def is_safe_cut(before: str, after: str) -> bool:
@@ -218,14 +216,3 @@ def _runs(text: str) -> Iterator[re.Match[str]]:
         elif run := _RUN.match(text, found.start()):
             yield run
             at = run.end()
-
-
-def _parts(text: str) -> Iterator[tuple[int, int, bool]]:
-    end = 0
-    for run in _runs(text):
-        if run.start() > end:
-            yield end, run.start(), False
-        yield run.start(), run.end(), True
-        end = run.end()
-    if end < len(text):
-        yield end, len(text), False
