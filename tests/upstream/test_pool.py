@@ -11,16 +11,8 @@ import pytest
 from palimpsest.errors import UpstreamTimeout, UpstreamUnreachable
 from palimpsest.upstream.client import Upstream, UpstreamOptions
 
-from tests.upstream.asking import SSE, options, until, whole
-from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after, streams
-
-
-async def test_finished_answers_share_a_connection() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
-        server.always(streams(SSE))
-        for _ in range(5):
-            assert await whole(upstream) == b"".join(SSE)
-    assert server.connections == 1
+from tests.upstream.asking import options, until, whole
+from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -35,16 +27,6 @@ async def test_leaving_early_closes_the_connection(streamed: bool) -> None:
         await until(request.gone)
         assert await whole(upstream) == b"ok"
     assert server.connections == 2
-
-
-async def test_breaking_out_of_a_stream_closes_the_connection() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
-        server.expects(stalls_after(head(200, [(b"Transfer-Encoding", b"chunked")]) + chunk(b"data: 1\n\n")))
-        async with upstream.open("POST", "/", [], b"{}") as answer:
-            async for piece in answer.chunks():
-                assert piece == b"data: 1\n\n"
-                break
-        await until((await server.arrived(1)).gone)
 
 
 async def test_a_full_pool_ends_in_a_timeout() -> None:

@@ -69,46 +69,11 @@ async def test_a_summary() -> None:
     assert not {b"x-other", b"cookie", b"x-palimpsest-mode"} & {name.lower() for name, _ in request.headers}
 
 
-@pytest.mark.parametrize(
-    ("message", "text", "called"),
-    [
-        ({"content": None}, "", False),
-        (
-            {"content": [{"type": "text", "text": "a"}, {"type": "x"}, {"type": "text", "text": "b"}]},
-            "ab",
-            False,
-        ),
-        ({"content": "t", "tool_calls": [{"id": "1"}]}, "t", True),
-        ({"content": "t", "function_call": {"name": "f"}}, "t", True),
-        ({"content": "t", "tool_calls": []}, "t", False),
-        ({"reasoning_content": "hm"}, "", False),
-    ],
-)
-async def test_what_the_model_said(message: dict[str, Any], text: str, called: bool) -> None:
-    _, outcome = await ask(replies(completion(**message)))
-    assert isinstance(outcome, QuestionAnswer)
-    assert (outcome.text, outcome.has_calls) == (text, called)
-
-
 async def test_an_own_key() -> None:
     server, _ = await ask(replies(completion(content="x")), key=UpstreamKey("own"))
     (request,) = server.requests
     assert [value for name, value in request.headers if name.lower() == b"authorization"] == [b"Bearer own"]
     assert b"caller" not in request.head
-
-
-async def test_a_foreign_upstream_never_gets_the_callers_key() -> None:
-    server, _ = await ask(replies(completion(content="x")), is_foreign=True)
-    assert b"caller" not in server.requests[0].head
-
-
-async def test_the_operators_headers_go_along() -> None:
-    async with Scripted() as server:
-        server.expects(replies(completion(content="x")))
-        team = UpstreamOptions(base_url=server.url, extra_headers=((b"X-Team", b"blue"),))
-        async with Upstream(team) as upstream:
-            await Summarizer(upstream).ask(QUESTION, CALLER, 5)
-    assert server.requests[0].header("x-team") == "blue"
 
 
 async def test_fields_a_model_refuses_are_learned_once() -> None:
@@ -197,12 +162,6 @@ async def test_failures_are_words(script: Script, reason: str) -> None:
     assert len(server.requests) == 1
 
 
-async def test_a_coded_answer_is_read() -> None:
-    coded = gzip.compress(completion(content="x"))
-    _, outcome = await ask(replies(coded, 200, [(b"Content-Encoding", b"gzip")]))
-    assert isinstance(outcome, QuestionAnswer)
-
-
 async def test_cookies_are_not_kept() -> None:
     cookie = replies(completion(content="x"), 200, [(b"Set-Cookie", b"session=1; Path=/")])
     server, _ = await ask(cookie, cookie, times=2)
@@ -216,13 +175,6 @@ async def test_a_hanging_summarizer_ends_at_the_deadline(start: bytes) -> None:
         outcome = await Summarizer(upstream).ask(QUESTION, CALLER, 0.05)
         assert outcome == Failed("timeout")
         await asyncio.wait_for((await server.arrived(1)).gone.wait(), 10)
-
-
-async def test_nobody_listens() -> None:
-    async with Scripted() as server:
-        gone = UpstreamOptions(base_url=server.url)
-    async with Upstream(gone) as upstream:
-        assert await Summarizer(upstream).ask(QUESTION, CALLER, 5) == Failed("unreachable")
 
 
 async def test_a_callers_cancellation_is_not_swallowed() -> None:

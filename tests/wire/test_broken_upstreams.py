@@ -193,28 +193,6 @@ async def test_the_last_event_may_lack_its_empty_line(line: Line) -> None:
     assert (await line.rows(reply))[-1]["state"] == "live"
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("kind", [b"text/plain", b"application/octet-stream", b"text/html"])
-async def test_an_answer_under_a_wrong_type_is_stored_all_the_same(
-    line: Line, kind: bytes, stream: bool
-) -> None:
-    types = [(b"Content-Type", kind)]
-    script = streams([*PARTS, DONE], types) if stream else replies(answer_body("Once upon"), 200, types)
-    reply = await asked(line, script, stream=stream)
-    assert (reply.is_whole, reply.header("content-type")) == (True, kind.decode())
-    assert (await line.rows(reply))[-1]["message"]["content"] == "Once upon"
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_relayed_and_never_followed(line: Line, status: int) -> None:
-    before = len(line.upstream.requests)
-    away = [(b"Location", line.upstream.url.encode() + b"/v1/elsewhere")]
-    reply = await asked(line, replies(b"moved", status, away))
-    assert (reply.status, reply.header("location")) == (status, away[0][1].decode())
-    assert len(line.upstream.requests) == before + 1
-    assert await state(line) == "failed"
-
-
 async def test_chunks_that_stop_making_sense_end_the_answer_at_once(line: Line) -> None:
     """The connection stays open: nothing but the malformed size says that no more will come."""
     seen = asyncio.Event()
