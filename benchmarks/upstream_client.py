@@ -22,7 +22,8 @@ from typing import cast
 import httpx
 import uvloop
 from httpx_aiohttp import AiohttpTransport
-from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.settings.upstreams import UpstreamSettings
+from palimpsest.upstream.client import Upstream
 
 CHUNKS = 200
 FRAME = b'data: {"id":"c","object":"chat.completion.chunk","choices":[{"delta":{"content":"token "}}]}\n\n'
@@ -116,7 +117,7 @@ async def over_transport(base: str) -> AsyncIterator[Call]:
 @asynccontextmanager
 async def over_seam(base: str) -> AsyncIterator[Call]:
     """The pool of aiohttp behind the program's own seam."""
-    async with Upstream(UpstreamOptions(base_url=base, connections=64)) as upstream:
+    async with Upstream(base, UpstreamSettings(max_connections=64)) as upstream:
 
         async def call(path: str) -> int:
             async with upstream.open("POST", path, HEADERS, BODY) as answer:

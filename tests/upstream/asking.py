@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.settings.upstreams import UpstreamSettings
+from palimpsest.upstream.client import Upstream
 
 from tests.upstream.scripted import Scripted
-
-SSE = [b"data: %d\n\n" % n for n in range(50)]
-
 
 JSON = [(b"Content-Type", b"application/json")]
 
 
-def options(server: Scripted, **changes: object) -> UpstreamOptions:
-    return UpstreamOptions(base_url=server.url + "/v1", **changes)  # type: ignore[arg-type]
+def at(url: str, queue_seconds: float = 30.0, **how: Any) -> Upstream:
+    return Upstream(url, UpstreamSettings(**how), queue_seconds=queue_seconds)
+
+
+def opened(server: Scripted, **how: Any) -> Upstream:
+    return at(f"{server.url}/v1", **how)
 
 
 async def whole(upstream: Upstream, method: str = "POST", path: str = "/chat", body: bytes = b"{}") -> bytes:

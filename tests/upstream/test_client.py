@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from palimpsest.upstream.client import Upstream, UpstreamOptions
 
-from tests.upstream.asking import options, until, whole
+from tests.upstream.asking import at, opened, until, whole
 from tests.upstream.scripted import Scripted, replies, stalls_after
 
 
 async def test_request_arrives_as_given() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(replies(b"ok"))
         headers = [
             (b"X-Odd-CASE", b"1"),
@@ -33,19 +32,17 @@ async def test_request_arrives_as_given() -> None:
 
 
 async def test_cookies_are_not_kept() -> None:
-    async with Scripted() as server:
-        # Cookie jars take nothing from a host without a name.
-        named = UpstreamOptions(base_url=f"http://localhost:{server.port}")
-        async with Upstream(named) as upstream:
-            server.always(replies(b"ok", 200, [(b"Set-Cookie", b"a=b; Path=/")]))
-            await whole(upstream)
-            await whole(upstream)
+    # Cookie jars take nothing from a host without a name.
+    async with Scripted() as server, at(f"http://localhost:{server.port}") as upstream:
+        server.always(replies(b"ok", 200, [(b"Set-Cookie", b"a=b; Path=/")]))
+        await whole(upstream)
+        await whole(upstream)
     assert server.requests[1].header("cookie") is None
 
 
 @pytest.mark.parametrize("path", ["@127.0.0.2/", "http://127.0.0.2/", ".evil.example/", ""])
 async def test_path_cannot_leave_the_host(path: str) -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         with pytest.raises(ValueError, match="slash"):
             await whole(upstream, path=path)
     assert server.requests == []
@@ -53,7 +50,7 @@ async def test_path_cannot_leave_the_host(path: str) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 300_000, 3_000_000])
 async def test_large_bodies_both_ways(size: int) -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(replies(b"z" * size))
         async with upstream.open("POST", "/", [], b"y" * size) as answer:
             assert len(await answer.read(4_000_000)) == size
@@ -69,7 +66,7 @@ async def test_a_failing_upload_is_the_clients_fault() -> None:
         yield b"first"
         raise ClientLeft
 
-    async with Scripted(reads_bodies=False) as server, Upstream(options(server)) as upstream:
+    async with Scripted(reads_bodies=False) as server, opened(server) as upstream:
         server.expects(stalls_after(b""))
         with pytest.raises(ClientLeft):
             async with upstream.open("POST", "/files", [], upload()):
@@ -81,7 +78,7 @@ async def test_a_short_upload_is_not_a_whole_one() -> None:
     async def upload() -> AsyncIterator[bytes]:
         yield b"first"
 
-    async with Scripted(reads_bodies=False) as server, Upstream(options(server)) as upstream:
+    async with Scripted(reads_bodies=False) as server, opened(server) as upstream:
         server.expects(stalls_after(b""))
         with pytest.raises(ValueError, match="5 bytes"):
             async with upstream.open("POST", "/files", [(b"content-length", b"11")], upload()):
@@ -90,6 +87,6 @@ async def test_a_short_upload_is_not_a_whole_one() -> None:
 
 
 async def test_long_answer_headers_pass() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(replies(b"ok", 200, [(b"Content-Security-Policy", b"x" * 40_000)]))
         assert await whole(upstream) == b"ok"

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamUnreachable
-from palimpsest.upstream.client import Upstream, UpstreamAnswer, UpstreamOptions
+from palimpsest.upstream.client import UpstreamAnswer
 
-from tests.upstream.asking import options, whole
+from tests.upstream.asking import at, opened, whole
 from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after
 
 WHOLE = head(200, [(b"Content-Length", b"20")]) + b"x" * 20
@@ -25,7 +25,7 @@ CHUNKED = (
 @pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
 @pytest.mark.parametrize("wire_bytes", [WHOLE, CHUNKED], ids=["length", "chunked"])
 async def test_every_cut_is_seen(wire_bytes: bytes, reset: bool) -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         for count in range(len(wire_bytes)):
             server.expects(cuts_after(count, wire_bytes, reset=reset))
             with pytest.raises(UpstreamError) as failure:
@@ -41,7 +41,7 @@ async def test_every_cut_is_seen(wire_bytes: bytes, reset: bool) -> None:
 
 
 async def test_a_reset_is_seen_without_a_length() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         body = head(200) + b"data: 1\n\n"
         server.expects(cuts_after(len(body), body), cuts_after(len(body), body, reset=True))
         assert await whole(upstream) == b"data: 1\n\n"
@@ -57,7 +57,7 @@ async def test_idle_time_begins_after_the_first_piece() -> None:
         await first.wait()
         await wire.send(chunk(b"a") + b"0\r\n\r\n")
 
-    async with Scripted() as server, Upstream(options(server, idle_seconds=0.02)) as upstream:
+    async with Scripted() as server, opened(server, idle_timeout_seconds=0.02) as upstream:
         server.expects(script)
         async with upstream.open("POST", "/", [], b"{}") as answer:
             asyncio.get_running_loop().call_later(0.1, first.set)
@@ -65,7 +65,7 @@ async def test_idle_time_begins_after_the_first_piece() -> None:
 
 
 async def test_read_is_bounded() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(replies(b"x" * 101))
         async with upstream.open("POST", "/", [], b"{}") as answer:
             with pytest.raises(UpstreamError, match="larger"):
@@ -73,18 +73,18 @@ async def test_read_is_bounded() -> None:
 
 
 async def test_bugs_pass_through() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         with pytest.raises(ValueError, match="control character"):
             async with upstream.open("POST", "/", [(b"x", b"a\r\nb: c")], b"{}"):
                 pass
         with pytest.raises(RuntimeError, match="not open"):
-            _ = Upstream(options(server)).session
+            _ = opened(server).session
     with pytest.raises(ValueError, match="base_url"):
-        Upstream(UpstreamOptions(base_url="ftp://host"))
+        at("ftp://host")
 
 
 async def test_an_answer_outside_its_block_is_no_answer() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(stalls_after(head(200, [(b"Content-Length", b"5")]) + b"ab"))
         kept: list[UpstreamAnswer] = []
         async with upstream.open("POST", "/", [], b"{}") as answer:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from palimpsest.errors import UpstreamTimeout, UpstreamUnreachable
-from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.client import Upstream
 
-from tests.upstream.asking import options, until, whole
+from tests.upstream.asking import at, opened, until, whole
 from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_leaving_early_closes_the_connection(streamed: bool) -> None:
     start = head(200, [(b"Transfer-Encoding", b"chunked")]) + chunk(b"data: 1\n\n")
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(stalls_after(start if streamed else b""), replies(b"ok"))
         task = asyncio.create_task(whole(upstream))
         request = await server.arrived(1)
@@ -30,8 +30,8 @@ async def test_leaving_early_closes_the_connection(streamed: bool) -> None:
 
 
 async def test_a_full_pool_ends_in_a_timeout() -> None:
-    tight = {"connections": 1, "queue_seconds": 0.05, "connect_seconds": 0.05}
-    async with Scripted() as server, Upstream(options(server, **tight)) as upstream:
+    tight = {"max_connections": 1, "queue_seconds": 0.05, "connect_timeout_seconds": 0.05}
+    async with Scripted() as server, opened(server, **tight) as upstream:
         server.expects(stalls_after(head(200, [(b"Transfer-Encoding", b"chunked")])), replies(b"ok"))
         async with upstream.open("POST", "/", [], b"{}"):
             with pytest.raises(UpstreamTimeout):
@@ -47,7 +47,7 @@ async def idle_then_closed(server: Scripted, upstream: Upstream) -> None:
 
 
 async def test_a_connection_closed_while_idle_costs_nothing() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         await idle_then_closed(server, upstream)
         server.expects(replies(b"ok"))
         assert await whole(upstream) == b"ok"
@@ -55,7 +55,7 @@ async def test_a_connection_closed_while_idle_costs_nothing() -> None:
 
 
 async def test_a_post_that_was_read_is_not_sent_twice() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(replies(b"warm"), cuts_after(0, b""))
         await whole(upstream)
         with pytest.raises(UpstreamUnreachable):
@@ -64,7 +64,7 @@ async def test_a_post_that_was_read_is_not_sent_twice() -> None:
 
 
 async def test_a_get_is_repeated_once() -> None:
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(replies(b"warm"), cuts_after(0, b""), replies(b"ok"))
         await whole(upstream)
         assert await whole(upstream, "GET", "/models", b"") == b"ok"
@@ -81,7 +81,7 @@ async def test_a_thousand_hang_ups_leave_the_pool_alive() -> None:
         else:
             await replies(b"ok")(wire)
 
-    async with Scripted() as server, Upstream(options(server, connections=10)) as upstream:
+    async with Scripted() as server, opened(server, max_connections=10) as upstream:
         server.always(slow)
         for round_ in range(50):
             tasks = [asyncio.create_task(whole(upstream, path="/slow")) for _ in range(20)]
@@ -100,14 +100,12 @@ async def test_a_thousand_hang_ups_leave_the_pool_alive() -> None:
 async def test_a_proxy_is_used_and_its_password_is_never_told(tmp_path: Path) -> None:
     async with Scripted() as proxy:
         proxy.expects(replies(b"ok"))
-        through = UpstreamOptions(
-            base_url="http://upstream.invalid/v1", proxy=f"http://u:secret@127.0.0.1:{proxy.port}"
-        )
-        async with Upstream(through) as upstream:
+        password = f"http://u:secret@127.0.0.1:{proxy.port}"
+        async with at("http://upstream.invalid/v1", proxy_url=password) as upstream:
             assert await whole(upstream) == b"ok"
     assert proxy.requests[0].target == "http://upstream.invalid/v1/chat"
     assert proxy.requests[0].header("proxy-authorization") == "Basic dTpzZWNyZXQ="
-    async with Upstream(through) as upstream:
+    async with at("http://upstream.invalid/v1", proxy_url=password) as upstream:
         with pytest.raises(UpstreamUnreachable) as failure:
             await whole(upstream)
     assert "secret" not in str(failure.value)
@@ -121,7 +119,7 @@ async def test_the_environments_proxy_counts_if_asked(monkeypatch: pytest.Monkey
         proxy.always(replies(b"ok"))
         host = "http://exempt.invalid" if exempt else "http://other.invalid"
         for asked in (True, False):
-            async with Upstream(UpstreamOptions(base_url=host, proxy_from_environment=asked)) as upstream:
+            async with at(host, trust_env=asked) as upstream:
                 if asked and not exempt:
                     assert await whole(upstream) == b"ok"
                 else:
@@ -136,7 +134,7 @@ async def test_this_machine_is_never_behind_a_proxy(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("no_proxy", "")
     async with (
         Scripted() as server,
-        Upstream(UpstreamOptions(base_url=f"http://{host}:{server.port}")) as upstream,
+        at(f"http://{host}:{server.port}", trust_env=True) as upstream,
     ):
         server.expects(replies(b"ok"))
         assert await whole(upstream) == b"ok"
@@ -155,7 +153,7 @@ async def test_a_connection_that_breaks_while_idle_breaks_nothing() -> None:
         await answered.wait()
         await wire.reset()
 
-    async with Scripted() as server, Upstream(options(server)) as upstream:
+    async with Scripted() as server, opened(server) as upstream:
         server.expects(script, replies(b"two"))
         async with upstream.open("POST", "/", [], b"{}") as answer:
             assert await answer.first() == b"o"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
-from palimpsest.upstream.client import Upstream, UpstreamOptions
 from palimpsest.upstream.headers import UpstreamKey
 from palimpsest.upstream.overflow import Overflow
 from palimpsest.upstream.summarizer import (
@@ -20,6 +19,7 @@ from palimpsest.upstream.summarizer import (
     SummaryOutcome,
 )
 
+from tests.upstream.asking import at
 from tests.upstream.scripted import Script, Scripted, cuts_after, head, replies, stalls_after
 
 CALLER = [
@@ -47,7 +47,7 @@ def refusal(message: str, status: int = 400) -> Script:
 async def ask(
     *scripts: Script, times: int = 1, deadline: float = 10, question: Question = QUESTION, **how: Any
 ) -> tuple[Scripted, SummaryOutcome]:
-    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url + "/v1")) as upstream:
+    async with Scripted() as server, at(server.url + "/v1") as upstream:
         server.expects(*scripts)
         summarizer = Summarizer(upstream, **how)
         for _ in range(times):
@@ -170,7 +170,7 @@ async def test_cookies_are_not_kept() -> None:
 
 @pytest.mark.parametrize("start", [b"", ANSWER], ids=["silent", "in the middle"])
 async def test_a_hanging_summarizer_ends_at_the_deadline(start: bytes) -> None:
-    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
+    async with Scripted() as server, at(server.url) as upstream:
         server.expects(stalls_after(start))
         outcome = await Summarizer(upstream).ask(QUESTION, CALLER, 0.05)
         assert outcome == Failed("timeout")
@@ -178,7 +178,7 @@ async def test_a_hanging_summarizer_ends_at_the_deadline(start: bytes) -> None:
 
 
 async def test_a_callers_cancellation_is_not_swallowed() -> None:
-    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
+    async with Scripted() as server, at(server.url) as upstream:
         server.expects(stalls_after(b""))
         task = asyncio.create_task(Summarizer(upstream).ask(QUESTION, CALLER, 60))
         request = await server.arrived(1)

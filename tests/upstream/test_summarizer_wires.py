@@ -10,7 +10,6 @@ from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.request import RESPONSES
-from palimpsest.upstream.client import Upstream, UpstreamOptions
 from palimpsest.upstream.overflow import Overflow
 from palimpsest.upstream.summarizer import (
     Failed,
@@ -21,6 +20,7 @@ from palimpsest.upstream.summarizer import (
     SummaryOutcome,
 )
 
+from tests.upstream.asking import at
 from tests.upstream.scripted import Script, Scripted, replies
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ def refusal(message: str, status: int = 400) -> Script:
 async def asked(
     *scripts: Script, questions: tuple[Question, ...] = (OWN,), **how: Any
 ) -> tuple[Scripted, list[SummaryOutcome]]:
-    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url + "/v1")) as upstream:
+    async with Scripted() as server, at(server.url + "/v1") as upstream:
         server.expects(*scripts)
         summarizer = Summarizer(upstream, **how)
         outcomes = [await summarizer.ask(question, CALLER, 10) for question in questions]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from palimpsest.errors import UpstreamUnreachable
-from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.upstream.client import Upstream
 from palimpsest.upstream.http import client_over, fetch
 
+from tests.upstream.asking import at
 from tests.upstream.scripted import Scripted, replies
 
 REQUEST = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=upstream -addext subjectAltName=IP:127.0.0.1"
@@ -53,7 +54,7 @@ async def test_the_given_authority_is_trusted(
 ) -> None:
     async with secure() as server:
         server.always(replies(b"ok"))
-        async with Upstream(UpstreamOptions(base_url=server.url, ca_file=certificate)) as upstream:
+        async with at(server.url, ca_bundle=certificate) as upstream:
             assert await ask(upstream) == b"ok"
             # The second rides on the same connection.
             assert await ask(upstream) == b"ok"
@@ -61,7 +62,7 @@ async def test_the_given_authority_is_trusted(
 
 
 async def test_an_unknown_authority_is_not(secure: Callable[[], Scripted]) -> None:
-    async with secure() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
+    async with secure() as server, at(server.url) as upstream:
         with pytest.raises(UpstreamUnreachable, match="certificate"):
             await via_open(upstream)
         with pytest.raises(UpstreamUnreachable):

@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from palimpsest.upstream.client import Upstream, UpstreamOptions
 from palimpsest.upstream.models import LIST_BYTES, window_from_model_data, window_from_upstream
 
+from tests.upstream.asking import at
 from tests.upstream.scripted import Script, Scripted, replies, stalls_after
 
 CALLER = [(b"Authorization", b"Bearer k"), (b"x-other", b"1")]
@@ -16,7 +16,7 @@ def listed(**fields: object) -> Script:
 
 
 async def asked(*scripts: Script, model: str = "org/m") -> tuple[Scripted, int | None]:
-    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url + "/v1")) as upstream:
+    async with Scripted() as server, at(server.url + "/v1") as upstream:
         server.expects(*scripts)
         window = await window_from_upstream(upstream, model, CALLER, 5)
     return server, window
@@ -54,7 +54,7 @@ async def test_what_fails_is_passed_over() -> None:
 
 
 async def test_a_hanging_list_is_not_waited_for() -> None:
-    async with Scripted() as server, Upstream(UpstreamOptions(base_url=server.url)) as upstream:
+    async with Scripted() as server, at(server.url) as upstream:
         server.expects(stalls_after(b""))
         assert await window_from_upstream(upstream, "m", CALLER, 0.05) is None
 
@@ -73,7 +73,7 @@ def test_published_windows(model: str, window: int | None) -> None:
 
 
 async def test_without_time_nobody_is_asked() -> None:
-    async with Scripted() as server, Upstream(UpstreamOptions(base_url=f"{server.url}/v1")) as upstream:
+    async with Scripted() as server, at(f"{server.url}/v1") as upstream:
         # A connection that is open already would take the question at once.
         server.expects(replies(b"{}"))
         async with upstream.open("GET", "/models", [], None) as answer:

@@ -44,6 +44,9 @@ class _Manifest(msgspec.Struct):
     sha256: dict[str, str]
 
 
+_MANIFEST = msgspec.json.Decoder(_Manifest)
+
+
 @dataclass(frozen=True, slots=True)
 class Backup:
     """A verified backup. `schema` is current, or behind: migrate after the restore."""
@@ -237,7 +240,7 @@ def _manifest(folder: Path) -> _Manifest:
     if content is None:
         raise SettingsError(f"{folder}: is no backup; it has no {MANIFEST}.")
     try:
-        said = msgspec.json.decode(content, type=_Manifest)
+        said = _MANIFEST.decode(content)
     except (ValueError, RecursionError):
         said = None
     if said is None or said.sha256.keys() != {DATABASE, PEPPER}:

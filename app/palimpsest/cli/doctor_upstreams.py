@@ -9,11 +9,10 @@ from palimpsest.cli.terminal import MODELS_SHOWN, Finding
 from palimpsest.core.budget.window import window_from_models_payload, window_from_name
 from palimpsest.core.urls import without_query
 from palimpsest.errors import PalimpsestError
-from palimpsest.main.upstreams import key_of, route_options, upstream_options
+from palimpsest.main.upstreams import key_of
 from palimpsest.settings.settings import Settings, configured_window, to_policy
-from palimpsest.upstream.client import UpstreamOptions
-from palimpsest.upstream.headers import UpstreamKey
-from palimpsest.upstream.models import RawHeaders, models_reply, versioned, window_from_model_data
+from palimpsest.settings.upstreams import Route, UpstreamSettings
+from palimpsest.upstream.models import models_reply, versioned, window_from_model_data
 
 _REACHING = (
     "Is the server up, and are host and port of base_url right? Behind a corporate proxy, look at"
@@ -23,51 +22,46 @@ _REACHING = (
 
 async def asked_upstreams(settings: Settings) -> AsyncIterator[Finding]:
     """The upstream with the windows it states, then the servers of the routes, each as it has answered."""
-    given = settings.upstream
-    if given.base_url is None:
+    if settings.upstream.base_url is None:
         yield Finding("upstream", "ok", "none set: the built-in demo answers")
     else:
-        key = key_of(given.api_key, given.key_header)
-        found, payload = await _reached("upstream", upstream_options(settings), key)
+        found, payload = await _reached("upstream", settings.upstream, settings)
         yield found
         for window in _windows(settings, payload) if found.state == "ok" else ():
             yield window
     for route in settings.routes:
-        key = key_of(route.api_key, route.key_header)
-        found, _ = await _reached(f"route {route.match}", route_options(settings, route), key)
+        found, _ = await _reached(f"route {route.match}", route, settings)
         yield found
 
 
-async def _reached(name: str, options: UpstreamOptions, key: UpstreamKey | None) -> tuple[Finding, Any]:
+async def _reached(name: str, server: UpstreamSettings | Route, settings: Settings) -> tuple[Finding, Any]:
     """Whether a server answers, and its list of models."""
-    address = without_query(options.base_url)
+    how, address = settings.upstream, without_query(server.base_url or "")
+    key = key_of(server.api_key, server.key_header)
+    headers = [key.header] if key else []
     try:
-        headers = [key.header] if key else []
-        said = await models_reply(options, headers, options.connect_seconds + 10)
+        said = await models_reply(server, how, headers, how.connect_timeout_seconds + 10)
     except PalimpsestError as error:
         return Finding(name, "failed", f"{address}: {error.message}", _REACHING), None
     except TimeoutError:
         return Finding(name, "failed", f"{address}: no answer", "Is the server up?"), None
     except OSError:
         remedy = "upstream.ca_bundle names a PEM file of authorities."
-        return Finding(name, "failed", f"{options.ca_file} cannot be read as one", remedy), None
+        return Finding(name, "failed", f"{how.ca_bundle} cannot be read as one", remedy), None
     status, payload = said.status, said.json()
     reached = f"{address} answers GET /models with {status}"
     if status == 404:
-        return await _not_found(name, reached, options, headers), None
+        # Most likely a missing version path; a few servers have no list of models.
+        if longer := await versioned(server, how, headers):
+            remedy = f"Set base_url to {longer}."
+            return Finding(name, "failed", f"{reached}; {longer} answers", remedy), None
+        remedy = "Check the path of base_url: most servers need /v1 at its end. A few have no list of models."
+        return Finding(name, "warning", reached, remedy), None
     if status in (401, 403) and key is None:
         return Finding(name, "ok", f"{reached}: it wants a caller's key"), None
     if status >= 500:
         return Finding(name, "failed", reached, "Look at the upstream's own log."), None
     return Finding(name, "ok", reached), payload
-
-
-async def _not_found(name: str, reached: str, options: UpstreamOptions, headers: RawHeaders) -> Finding:
-    """A 404 most likely means a missing version path; a few servers have no list of models."""
-    if longer := await versioned(options, headers):
-        return Finding(name, "failed", f"{reached}; {longer} answers", f"Set base_url to {longer}.")
-    remedy = "Check the path of base_url: most servers need /v1 at its end. A few have no list of models."
-    return Finding(name, "warning", reached, remedy)
 
 
 def _windows(settings: Settings, payload: Any) -> Iterator[Finding]:

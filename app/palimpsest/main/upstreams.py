@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +14,17 @@ from palimpsest.errors import SettingsError
 from palimpsest.proxy.destinations import Destination, Destinations, Outgoing
 from palimpsest.settings.settings import Settings
 from palimpsest.settings.upstreams import KeyHeader, Route, UpstreamSettings
-from palimpsest.upstream.client import Upstream, UpstreamOptions, trust_of
+from palimpsest.upstream.client import Upstream, trust_of
 from palimpsest.upstream.headers import UpstreamKey
 from palimpsest.upstream.summarizer import Summarizer, Summarizers, Worker
 
 
 async def opened_destinations(settings: Settings, stack: AsyncExitStack) -> Destinations:
     """Open every upstream, with its key and headers; `stack` closes them."""
-    default = await _opened(settings, settings.upstream, upstream_options(settings), stack)
+    default = await _opened(settings, settings.upstream, stack)
     routed = []
     for route in settings.routes:
-        there = await _opened(settings, route, route_options(settings, route), stack)
+        there = await _opened(settings, route, stack)
         routed.append(replace(there, models=route.models))
     return Destinations(default, routed)
 
@@ -39,7 +39,7 @@ async def opened_summarizers(
     chosen, names = settings.summarizer, credential_names(settings)
     own = key_of(chosen.api_key, chosen.key_header)
     if chosen.base_url is not None:
-        other = await stack.enter_async_context(Upstream(upstream_options(settings, chosen.base_url)))
+        other = await stack.enter_async_context(Upstream(chosen.base_url, settings.upstream))
         return Summarizers(Summarizer(other, key=own, is_foreign=True))
     own = own or key_of(settings.upstream.api_key, settings.upstream.key_header)
     routed = []
@@ -54,39 +54,15 @@ async def opened_worker(settings: Settings, stack: AsyncExitStack) -> Worker | N
     chosen = settings.summarizer
     if chosen.worker_url is None:
         return None
-    pool = await stack.enter_async_context(Upstream(upstream_options(settings, chosen.worker_url)))
+    pool = await stack.enter_async_context(Upstream(chosen.worker_url, settings.upstream))
     key = UpstreamKey(chosen.worker_key.get_secret_value()) if chosen.worker_key else None
     return Worker(pool, chosen.worker_url, key)
 
 
-def upstream_options(settings: Settings, base_url: str | None = None) -> UpstreamOptions:
-    """The options of a connection to the upstream, or to another server at `base_url`."""
-    given = settings.upstream
-    return UpstreamOptions(
-        base_url=base_url or given.base_url or "",
-        connect_seconds=given.connect_timeout_seconds,
-        first_byte_seconds=given.first_byte_timeout_seconds,
-        idle_seconds=given.idle_timeout_seconds,
-        answer_seconds=given.answer_timeout_seconds,
-        connections=given.max_connections,
-        keepalive_seconds=given.keep_alive_seconds,
-        proxy=given.proxy_url.get_secret_value() if given.proxy_url else None,
-        proxy_from_environment=given.trust_env,
-        ca_file=given.ca_bundle,
-        extra_headers=() if base_url else _added(given.headers),
-    )
-
-
-def route_options(settings: Settings, route: Route) -> UpstreamOptions:
-    """The options of a route's server: the upstream's timeouts, and its own headers."""
-    return replace(upstream_options(settings, route.base_url), extra_headers=_added(route.headers))
-
-
-async def _opened(
-    settings: Settings, given: UpstreamSettings | Route, options: UpstreamOptions, stack: AsyncExitStack
-) -> Destination:
-    with _authorities_of(options.ca_file):
-        upstream = await stack.enter_async_context(Upstream(options))
+async def _opened(settings: Settings, given: UpstreamSettings | Route, stack: AsyncExitStack) -> Destination:
+    how = settings.upstream
+    with _authorities_of(how.ca_bundle):
+        upstream = await stack.enter_async_context(Upstream(given.base_url or "", how, given.headers))
     key = key_of(given.api_key, given.key_header)
     return Destination(
         upstream,
@@ -122,7 +98,3 @@ def credential_names(settings: Settings) -> CredentialNames:
 def key_of(secret: SecretStr | None, scheme: KeyHeader) -> UpstreamKey | None:
     """An operator's key as it is sent; None without one."""
     return UpstreamKey(secret.get_secret_value(), scheme) if secret else None
-
-
-def _added(headers: Mapping[str, SecretStr]) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple((name.encode(), value.get_secret_value().encode()) for name, value in headers.items())

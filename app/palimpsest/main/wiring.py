@@ -33,7 +33,6 @@ from palimpsest.main.upstreams import (
     opened_destinations,
     opened_summarizers,
     opened_worker,
-    upstream_options,
 )
 from palimpsest.proxy.access import Access, UnprovenNamespaces
 from palimpsest.proxy.admin_key import AdminKey
@@ -508,7 +507,7 @@ async def base_url_checked(settings: Settings) -> None:
     key = key_of(settings.upstream.api_key, settings.upstream.key_header)
     if settings.upstream.base_url is None:
         return
-    longer = await versioned(upstream_options(settings), [key.header] if key else [])
+    longer = await versioned(settings.upstream, settings.upstream, [key.header] if key else [])
     if longer is not None:
         advice = f"the upstream has no models at its base_url, but at {longer}: set upstream.base_url to that"
         _log.warning("upstream_base_url", advice=advice)

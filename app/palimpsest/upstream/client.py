@@ -10,18 +10,19 @@ import asyncio
 import math
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TypeAlias
 
 import aiohttp
+from pydantic import SecretStr
 from yarl import URL
 
 from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from palimpsest.settings.upstreams import UpstreamSettings
 from palimpsest.upstream.body import OutgoingBody
 
 
@@ -111,39 +112,6 @@ _SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _HEADER_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamOptions:
-    """The upstream's address, timeouts and connection limits.
-
-    `base_url` may have a path (`https://host/v1`) and a query (Azure's `?api-version=`), which is added to
-    every request's query; parameters of the request win. `proxy` wins over the environment's proxy variables,
-    which count only with `proxy_from_environment` (NO_PROXY included) and never for this machine; both are
-    resolved once, at start. `ca_file` is added to the system's authorities. `extra_headers` follow the
-    client's own.
-    """
-
-    base_url: str
-    # A TCP and TLS handshake across an ocean takes under a second; 10 s allows for lost packets.
-    connect_seconds: float = 10.0
-    # The wait for a free connection when all `connections` are in use.
-    queue_seconds: float = 30.0
-    # The OpenAI SDKs wait 600 s for a byte. A shorter limit would end requests that clients still wait for:
-    # the first token of a long prompt, or a non-streamed answer, takes minutes.
-    first_byte_seconds: float = 600.0
-    # Between two chunks of an answer. Reasoning models pause for minutes in mid-stream.
-    idle_seconds: float = 600.0
-    # From an answer's head to its end. Bounds answers that arrive byte by byte, which are never idle.
-    answer_seconds: float = 7200.0
-    # Each stream holds one connection while it lasts; aiohttp's default of 100 would queue the 101st client.
-    connections: int = 1000
-    # How long idle connections are kept. Shorter than most front ends keep theirs (60 s and up).
-    keepalive_seconds: float = 30.0
-    proxy: str | None = None
-    proxy_from_environment: bool = True
-    ca_file: Path | None = None
-    extra_headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
 class UpstreamAnswer:
     """An answer whose head has arrived. Valid only inside the `async with` that opened it.
 
@@ -228,34 +196,58 @@ class UpstreamAnswer:
             connection.protocol.start_timeout()
 
 
-class Upstream:
-    """A pool of connections to one upstream. Open it with `async with` before the first request."""
+# The wait for a free connection when all of them are in use.
+QUEUE_SECONDS = 30.0
 
-    def __init__(self, options: UpstreamOptions) -> None:
-        self._options = options
-        base = URL(options.base_url)
+
+class Upstream:
+    """A pool of connections to one upstream. Open it with `async with` before the first request.
+
+    `base_url` may have a path (`https://host/v1`) and a query (Azure's `?api-version=`), which is added to
+    every request's query; parameters of the request win. `how` has timeouts and limits. Its `proxy_url` wins
+    over the environment's proxy variables, which never count for this machine; both are resolved once, at
+    start. `headers` are the operator's, and follow the client's own.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        how: UpstreamSettings,
+        headers: Mapping[str, SecretStr] = MappingProxyType({}),
+        *,
+        queue_seconds: float = QUEUE_SECONDS,
+    ) -> None:
+        self._how = how
+        self._queue_seconds = queue_seconds
+        # Requests of our own must add them too.
+        self.extra_headers = tuple(
+            (name.encode(), value.get_secret_value().encode()) for name, value in headers.items()
+        )
+        base = URL(base_url)
         if base.scheme not in ("http", "https") or not base.host:
             raise ValueError("base_url must be an http or https URL")
         self._prefix = str(base.with_query(None).with_fragment(None)).rstrip("/")
         self._query = [field for field in base.raw_query_string.split("&") if field]
-        self._proxy = options.proxy or (environment_proxy(base) if options.proxy_from_environment else None)
+        self._proxy = how.proxy_url.get_secret_value() if how.proxy_url else None
+        if self._proxy is None and how.trust_env:
+            self._proxy = environment_proxy(base)
         self._timeout = aiohttp.ClientTimeout(
             total=None,
-            connect=options.queue_seconds + options.connect_seconds,
-            sock_connect=options.connect_seconds,
-            sock_read=options.first_byte_seconds,
+            connect=queue_seconds + how.connect_timeout_seconds,
+            sock_connect=how.connect_timeout_seconds,
+            sock_read=how.first_byte_timeout_seconds,
         )
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Upstream:
-        options = self._options
+        how = self._how
         tls: ssl.SSLContext | bool = True
-        if options.ca_file or self._prefix.startswith("https"):
+        if how.ca_bundle or self._prefix.startswith("https"):
             # An invalid file must fail now, even if nothing is encrypted yet. On a thread: other requests
             # may be answered meanwhile.
-            tls = await asyncio.to_thread(trust_of, options.ca_file)
+            tls = await asyncio.to_thread(trust_of, how.ca_bundle)
         connector = aiohttp.TCPConnector(
-            limit=options.connections, keepalive_timeout=options.keepalive_seconds, ssl=tls
+            limit=how.max_connections, keepalive_timeout=how.keep_alive_seconds, ssl=tls
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -288,11 +280,6 @@ class Upstream:
         """Scheme, host and port: the base of endpoints outside the API's path."""
         return str(URL(self._prefix).origin())
 
-    @property
-    def extra_headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The operator's headers. `open` adds them; requests of our own must add them too."""
-        return self._options.extra_headers
-
     def url(self, path_and_query: str) -> str:
         """The full address of a path under the base URL, the base URL's query included."""
         return str(self._url(path_and_query))
@@ -316,8 +303,8 @@ class Upstream:
         upstream may have read is never repeated: it may have been charged.
         """
         response = await self._answered(method, path_and_query, headers, body)
-        answer_seconds = math.inf if takes_any_time else self._options.answer_seconds
-        answer = UpstreamAnswer(response, self._options.idle_seconds, answer_seconds)
+        answer_seconds = math.inf if takes_any_time else self._how.answer_timeout_seconds
+        answer = UpstreamAnswer(response, self._how.idle_timeout_seconds, answer_seconds)
         try:
             if response.status not in _FINAL_STATUSES:
                 raise UpstreamError("The upstream's answer has an invalid status.")
@@ -330,7 +317,7 @@ class Upstream:
         self, method: str, path_and_query: str, headers: RawHeaders, body: bytes | AsyncIterator[bytes] | None
     ) -> aiohttp.ClientResponse:
         url = self._url(path_and_query)
-        fields = _fields((*headers, *self._options.extra_headers), body)
+        fields = _fields((*headers, *self.extra_headers), body)
         with translated(BEFORE_ANSWER):
             outgoing = _outgoing(fields, body)
             try:
@@ -349,11 +336,11 @@ class Upstream:
 
         The time counts from the end of the request; a client's upload is not limited.
         """
-        patience, now = self._options, asyncio.get_running_loop().time
-        whole = patience.queue_seconds + patience.connect_seconds + patience.first_byte_seconds
+        how, now = self._how, asyncio.get_running_loop().time
+        whole = self._queue_seconds + how.connect_timeout_seconds + how.first_byte_timeout_seconds
         async with asyncio.timeout(None if body is not None and body.is_arriving else whole) as limit:
             if body is not None:
-                body.when_sent = lambda: limit.reschedule(now() + patience.first_byte_seconds)
+                body.when_sent = lambda: limit.reschedule(now() + how.first_byte_timeout_seconds)
             try:
                 return await self.session.request(
                     method, url, headers=fields, data=body, allow_redirects=False

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +16,8 @@ from palimpsest.core.budget.window import window_from_models_payload
 from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
 from palimpsest.errors import UpstreamError
-from palimpsest.upstream.client import Upstream, UpstreamOptions
+from palimpsest.settings.upstreams import Route, UpstreamSettings
+from palimpsest.upstream.client import Upstream
 from palimpsest.upstream.http import HttpReply, client_over, fetch
 
 # OpenRouter's list of 400 models has 600 KB.
@@ -61,28 +61,37 @@ async def window_from_upstream(
     return None
 
 
-async def models_reply(options: UpstreamOptions, headers: RawHeaders, seconds: float) -> HttpReply:
-    """The answer of `GET /models`. Raises UpstreamError, and TimeoutError after `seconds`."""
-    async with Upstream(options) as upstream, client_over(upstream) as http:
+async def models_reply(
+    server: UpstreamSettings | Route,
+    how: UpstreamSettings,
+    headers: RawHeaders,
+    seconds: float = LOOKUP_SECONDS,
+) -> HttpReply:
+    """The answer of a server's `GET /models`. Raises UpstreamError, and TimeoutError after `seconds`."""
+    opened = Upstream(server.base_url or "", how, server.headers)
+    async with opened as upstream, client_over(upstream) as http:
         request = http.build_request("GET", upstream.url("/models"), headers=list(headers))
         async with asyncio.timeout(seconds):
             return await fetch(http, request, LIST_BYTES)
 
 
-async def versioned(options: UpstreamOptions, headers: RawHeaders) -> str | None:
+async def versioned(
+    server: UpstreamSettings | Route, how: UpstreamSettings, headers: RawHeaders
+) -> str | None:
     """The base URL with `/v1` added, if `GET /models` gives 404 without it and a list or 401, 403 with it.
 
     None otherwise. Sends nothing if the base URL has a version path already.
     """
-    if has_version_path(options.base_url):
+    base_url = server.base_url or ""
+    if has_version_path(base_url):
         return None
-    base, mark, query = options.base_url.partition("?")
+    base, mark, query = base_url.partition("?")
     longer = base.rstrip("/") + _VERSION_PATH
     try:
-        if (await models_reply(options, headers, LOOKUP_SECONDS)).status != 404:
+        if (await models_reply(server, how, headers)).status != 404:
             return None
-        other = replace(options, base_url=longer + mark + query)
-        status = (await models_reply(other, headers, LOOKUP_SECONDS)).status
+        other = server.model_copy(update={"base_url": longer + mark + query})
+        status = (await models_reply(other, how, headers)).status
     except (UpstreamError, TimeoutError):
         return None
     return without_query(longer) if status in (200, 401, 403) else None
