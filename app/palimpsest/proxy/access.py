@@ -245,14 +245,15 @@ class Access:
             raise Unauthorized(f"This key expired at {at}: ask the operator of this proxy for a new one.")
         if now - self._used.get(key.id, 0.0) >= USE_SECONDS:
             self._used[key.id] = now
-            self._jobs.start(self._store_use(key.id, now))
-        return key
 
-    async def _store_use(self, key_id: str, now: float) -> None:
-        try:
-            await self._accounts.key_used(key_id, now)
-        except StoreError as error:
-            _keys_log.warning("key_use_not_stored", error=type(error).__name__, key=key_id)
+            async def store_use() -> None:
+                try:
+                    await self._accounts.key_used(key.id, now)
+                except StoreError as error:
+                    _keys_log.warning("key_use_not_stored", error=type(error).__name__, key=key.id)
+
+            self._jobs.start(store_use())
+        return key
 
 
 def first_credentials(incoming: Incoming) -> tuple[str, ...]:

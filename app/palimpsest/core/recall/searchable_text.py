@@ -76,21 +76,19 @@ def is_recall_output_body(body: bytes) -> bool:
 def _calls(fields: Mapping[str, Any], *, recall: bool = True) -> list[str]:
     value = fields.get("tool_calls")
     # Clients and upstreams may send any shape.
-    calls = [call for call in value if isinstance(call, Mapping)] if isinstance(value, list) else []
-    return [_call_text(call) for call in calls if recall or not is_recall_tool(call)]
+    texts = []
+    for call in value if isinstance(value, list) else ():
+        if isinstance(call, Mapping) and (recall or not is_recall_tool(call)):
+            called = call.get("function") or call.get("custom")
+            fields = called if isinstance(called, Mapping) else {}
+            said = fields.get("arguments", fields.get("input", ""))
+            texts.append(f"{fields.get('name', '')} {said if isinstance(said, str) else ''}".strip())
+    return texts
 
 
 def summary_text(body: bytes) -> str:
     """The text of a compaction's summary."""
     return unfenced(body.decode("utf-8", "surrogatepass"))
-
-
-def _call_text(call: Mapping[str, Any]) -> str:
-    called = call.get("function") or call.get("custom")
-    if not isinstance(called, Mapping):
-        return ""
-    said = called.get("arguments", called.get("input", ""))
-    return f"{called.get('name', '')} {said if isinstance(said, str) else ''}".strip()
 
 
 # Blocks that this program, or others like it, put into prompts, and that clients may send back.
@@ -137,7 +135,15 @@ def without_recall_output(message: Message) -> Message:
     text = text_of(fields)
     pieces = [] if is_result(text) else pieces_of(text)
     if pieces != [text]:
-        fields["content"] = _parts_of(pieces, fields.get("content"))
+        # Text parts with a space between them, then the parts that are not text.
+        texts = [part for piece in pieces if piece.strip() for part in (" ", piece)][1:]
+        content = fields.get("content")
+        others = [
+            part
+            for part in (content if isinstance(content, list | tuple) else ())
+            if not (isinstance(part, Mapping) and part.get("type") == "text")
+        ]
+        fields["content"] = [*({"type": "text", "text": text} for text in texts), *others]
     value = fields.get("tool_calls")
     calls = value if isinstance(value, list | tuple) else ()
     own = [call for call in calls if not is_recall_tool(call)]
@@ -196,14 +202,3 @@ def is_recall_tool(call: object) -> bool:
     called = call.get("function") if isinstance(call, Mapping) else None
     name = called.get("name") if isinstance(called, Mapping) else None
     return isinstance(name, str) and name.endswith(tuple(NAMES))
-
-
-def _parts_of(pieces: list[str], content: object) -> list[dict[str, Any]]:
-    """The pieces as text parts with a space between them, then the parts of `content` that are not text."""
-    texts = [part for piece in pieces if piece.strip() for part in (" ", piece)][1:]
-    others = [part for part in content if not _is_text(part)] if isinstance(content, list | tuple) else []
-    return [*({"type": "text", "text": text} for text in texts), *others]
-
-
-def _is_text(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == "text"

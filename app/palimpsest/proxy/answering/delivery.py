@@ -16,10 +16,9 @@ from palimpsest.errors import UpstreamError
 from palimpsest.proxy.answer_kinds import IncomingAnswer, kind_of, read_of
 from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, words_sent
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
-from palimpsest.proxy.answering.relay import Relay, RelayMeans
+from palimpsest.proxy.answering.relay import Refusal, Relay, RelayMeans
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destinations
-from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
@@ -36,16 +35,6 @@ _TYPE = b"content-type"
 Notify = Literal["none", "header", "comment", "event"]
 # No comment can be added to a stream with a content coding or a stated length.
 OF_THE_STREAM = frozenset({b"content-encoding", b"content-length"})
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An upstream's whole error answer; `overflow` is set when it says that the prompt is too long."""
-
-    status: int
-    headers: Headers
-    body: bytes
-    overflow: Overflow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +113,7 @@ class Delivery:
                     *(self.relaying, turn, shown, answer, kind, client, self._headers(turn, shown)),
                     *(may_compact, near, late, comment, hidden_log),
                 )
-                failed = await (relay.body() if kind == "whole" else relay.stream())
-                if failed is None:
-                    return None
-                return Refusal(answer.status, answer.headers, failed.body, failed.overflow)
+                return await (relay.body() if kind == "whole" else relay.stream())
         except UpstreamError as error:
             # Once relaying has begun, the relay records the outcome.
             if not relaying:

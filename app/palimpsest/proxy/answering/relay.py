@@ -99,11 +99,16 @@ class RelayMeans:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerTooLong:
-    """An answer of status 200 that reports "too long"; nothing of it was sent. `body` is as received."""
+class Refusal:
+    """An upstream's whole error answer, as received; nothing of it was sent.
 
+    `overflow` is set when it says that the prompt is too long.
+    """
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
     body: bytes
-    overflow: Overflow
+    overflow: Overflow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +134,10 @@ class Relay:
     opening: bytes
     hidden_log: HiddenRoundLog | None
 
-    async def body(self) -> AnswerTooLong | None:
+    async def body(self) -> Refusal | None:
         """Read a whole answer, store it, then send it. One too large to hold is sent as it arrives.
 
-        AnswerTooLong, with nothing sent, when it is an error that says so; None when the relay is complete.
+        A Refusal, with nothing sent, when it is an error that says so; None when the relay is complete.
         """
         client, most_bytes = self.client, self.means.limits.answer_bytes
         pieces: list[bytes] = []
@@ -161,7 +166,7 @@ class Relay:
                 plain = decoder.feed(whole) if decoder else b""
             outcome = await self._heard(plain)
             if outcome.state == "failed" and plain and (overflow := self._overflow(plain)):
-                return AnswerTooLong(whole, overflow)
+                return self._refusal(whole, overflow)
             client.entry.answer = outcome
         if not size and self.answer.status == HTTPStatus.OK:
             # An SDK that streams would take an empty body for a finished answer.
@@ -210,8 +215,8 @@ class Relay:
             hidden=hidden,
         )
 
-    async def stream(self) -> AnswerTooLong | None:
-        """Relay a stream. AnswerTooLong, with nothing sent, when its first content event, or an empty stream,
+    async def stream(self) -> Refusal | None:
+        """Relay a stream. A Refusal, with nothing sent, when its first content event, or an empty stream,
         means "too long"; None when the relay is complete.
 
         A stream that ends properly does so for the client too, even without a sign that the answer is
@@ -239,7 +244,8 @@ class Relay:
                         if holdback.has_failed_early and (
                             overflow := self._overflow(holdback.assembly.error)
                         ):
-                            return AnswerTooLong(out + holdback.release() + await _rest(chunks), overflow)
+                            said = out + holdback.release() + await _rest(chunks)
+                            return self._refusal(said, overflow)
                         if holdback.is_waiting:
                             continue
                         await self._begin()
@@ -258,7 +264,7 @@ class Relay:
                     await self._fail_in_band(holdback, cut)
                 holdback.finish()
                 if holdback.is_empty and (overflow := self._overflow(b"")):
-                    return AnswerTooLong(b"", overflow)
+                    return self._refusal(b"", overflow)
                 await self._complete(holdback, is_committed=is_committed)
             except asyncio.CancelledError:
                 if not is_committed:
@@ -289,6 +295,9 @@ class Relay:
             await self._fail_in_band(holdback, cut)
         await self._begin()
         await self.client.end(holdback.release())
+
+    def _refusal(self, body: bytes, overflow: Overflow) -> Refusal:
+        return Refusal(self.answer.status, self.answer.headers, body, overflow)
 
     async def _note(self, outcome: Outcome) -> None:
         """Add the outcome to the record of the exchange."""

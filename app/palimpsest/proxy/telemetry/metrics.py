@@ -25,7 +25,6 @@ from palimpsest.core.view.compaction import Author, Compaction
 from palimpsest.errors import StoreError
 from palimpsest.proxy.reports import RequestEntry
 from palimpsest.proxy.telemetry.siblings import Siblings
-from palimpsest.proxy.turn import Outcome
 from palimpsest.storage.store import Store
 
 # A name of `DECLARED`, and the values of its labels.
@@ -136,11 +135,9 @@ class Counts:
             self._observe(("first_token_seconds", model, wire), entry.first_byte_seconds)
         if shown is not None and shown.window_tokens:
             self._observe(("context_used_ratio", model), shown.for_model(shown.tokens) / shown.window_tokens)
-        if entry.answer is not None:
-            self._answer(entry, entry.answer, model)
-
-    def _answer(self, entry: RequestEntry, answer: Outcome, model: str) -> None:
-        add, usage, turn, shown = self.numbers, answer.usage, entry.turn, entry.shown
+        if entry.answer is None:
+            return
+        add, usage, turn, answer = self.numbers, entry.answer.usage, entry.turn, entry.answer
         read, written = usage.prompt_tokens, usage.completion_tokens
         if shown is not None:
             # A stream states no usage unless the client asks for it.
