@@ -139,7 +139,7 @@ async def list_namespaces(
 ) -> Reply[NamespaceList]:
     """List namespaces, with their sizes and use."""
     now = time.time()
-    page, more = page_of(await parts.namespaces.page(after, limit + 1, now), limit, "row.id")
+    page, more = page_of(await parts.overviews.namespaces(after, limit + 1, now), limit, "row.id")
     return reply({"namespaces": [_fields(view, now) for view in page], "next": more})
 
 
@@ -147,7 +147,7 @@ async def list_namespaces(
 async def get_namespace(parts: Parts, ident: NamespaceId) -> Reply[NamespaceDetails]:
     """Get a namespace, with its newest failures."""
     now = time.time()
-    found = await parts.namespaces.one(ident, now)
+    found = await parts.overviews.namespace(ident, now)
     if found is None:
         raise missing()
     view, failures = found
@@ -163,7 +163,7 @@ async def erase_namespace(
 ) -> Reply[NamespaceEraseReceipt]:
     """Erase all sessions of a namespace; answers with a receipt."""
     del confirm
-    if await parts.namespaces.row(ident) is None:
+    if await parts.store.namespaces.named(ident) is None:
         raise missing()
     _log.info("admin_erase", namespace=ident)
     return reply(receipt_fields(NamespaceEraseReceipt, await parts.erases.namespace(ident), namespace=ident))

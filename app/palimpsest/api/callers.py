@@ -29,14 +29,14 @@ from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.erasing import Eraser
-from palimpsest.proxy.exchange_views import CompactionViews, ExchangeViews
+from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import Headers, asking_of
 from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import Imports
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.proxy.overview import NamespaceViews, Overviews, SessionLists
+from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.quotas import Quota
 from palimpsest.proxy.recall.indexing import Indexer
 from palimpsest.proxy.recall.searching import Searcher
@@ -94,10 +94,7 @@ class ApiParts:
     indexing: Indexer
     windows: Windows
     exchanges: ExchangeViews
-    compactions: CompactionViews
     overviews: Overviews
-    lists: SessionLists
-    namespaces: NamespaceViews
     ended: asyncio.Event
     paper: PageTemplates = field(default_factory=PageTemplates)
     # Open streams of events by namespace.

@@ -200,7 +200,7 @@ async def get_report(session: AskedSession) -> Reply[SessionReport]:
     Also what makes the session dearer than need be.
     """
     row, parts = await session.row(), session.parts
-    followed = await parts.compactions.followed(session.namespace, row)
+    followed = await parts.exchanges.followed(session.namespace, row)
     findings = await parts.exchanges.findings(session.namespace, row)
     return reply(
         {
@@ -217,9 +217,9 @@ async def get_compaction(session: AskedSession, compaction: CompactionId) -> Rep
 
     What it folded, and each line of its summary with the messages it comes from.
     """
-    row, views = await session.row(), session.parts.compactions
+    row, views = await session.row(), session.parts.exchanges
     found = await views.folding(session.namespace, row, compaction)
-    cost = await views.cost_of(found.stored.compaction)
+    cost = await views.text_cost_of(found.stored.compaction)
     return reply({"session": row.id, **folding_fields(found, cost)})
 
 

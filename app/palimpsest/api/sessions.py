@@ -175,7 +175,7 @@ async def list_sessions(
     page, more = page_of(rows, limit, "id")
     shown = [cast(SessionRowFields, session_fields(row)) for row in page]
     if details:
-        listed = await caller.parts.lists.of(caller.namespace, page)
+        listed = await caller.parts.overviews.listed(caller.namespace, page)
         shown = [
             shape_of(
                 SessionRowFields,

@@ -10,10 +10,10 @@ from palimpsest.api.callers import ApiParts
 from palimpsest.api.pages import pages_of
 from palimpsest.main.wiring import Parts, new_id
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.exchange_views import CompactionViews, ExchangeViews
+from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.journal.transfer import Imports
-from palimpsest.proxy.overview import NamespaceViews, Overviews, SessionLists
+from palimpsest.proxy.overview import Overviews
 
 
 def own_pages(parts: Parts) -> FastAPI:
@@ -23,7 +23,7 @@ def own_pages(parts: Parts) -> FastAPI:
     exchanges = ExchangeViews(
         *(store, archive, parts.reader, parts.tokens, parts.calibrations, prices, parts.windows)
     )
-    overviews = Overviews(store, parts.calibrations, prices)
+    overviews = Overviews(store, parts.calibrations, prices, parts.windows)
     states = RuntimeReader(store, archive, parts.tokens)
     imports = Imports(
         store, parts.reader, parts.newcomers, parts.erasure.tombstones, limits, time.time, new_id
@@ -47,10 +47,7 @@ def own_pages(parts: Parts) -> FastAPI:
             indexing=parts.indexing,
             windows=parts.windows,
             exchanges=exchanges,
-            compactions=CompactionViews(store, archive, exchanges, prices),
             overviews=overviews,
-            lists=SessionLists(store, overviews, parts.calibrations, parts.windows),
-            namespaces=NamespaceViews(store, prices),
             ended=parts.stopping,
         )
     )

@@ -116,7 +116,7 @@ class PricedExchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeViews:
-    """Reads exchanges of one caller; what does not exist is NotFound, as in `Archive`."""
+    """Reads exchanges and compactions of one caller; what does not exist is NotFound, as in `Archive`."""
 
     store: Store
     archive: Archive
@@ -277,6 +277,82 @@ class ExchangeViews:
             return ()
         return await self.store.history.preamble(namespace, session, digest)
 
+    async def folding(self, namespace: str, row: SessionRow, name: str) -> Folding:
+        """The session's compaction with this id."""
+        every = await self.store.compactions.of_session(namespace, row.id)
+        found = next((one for one in every if one.compaction.id == name), None)
+        if found is None:
+            raise missing()
+        made, standing = found.compaction, [one for one in every if one.undone_at is None]
+        is_newest = standing[-1:] == [found]
+        before = next((one.compaction for one in every if one.compaction.id in made.parents[:1]), None)
+        talk = await self._talk(namespace, row, made)
+        if talk is None:
+            lines = await offload(len(made.summary), lines_of, made.summary, [])
+            return Folding(found, is_newest, None, (), 0, lines)
+        weight = MESSAGE_WEIGHT * len(talk.messages) + len(made.summary)
+        return await offload(weight, _folding, found, is_newest, before, talk)
+
+    async def followed(self, namespace: str, row: SessionRow) -> list[Followed]:
+        """What followed each compaction of the session's default branch, oldest first."""
+        place = await self.archive.place(namespace, row.id, None)
+        talk = (await self.archive.branch(place, ())).conversation
+        stored = await self.store.compactions.of_session(namespace, row.id)
+        made = {one.compaction.id: one.compaction for one in stored}
+        turns = (await self.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
+        weight = MESSAGE_WEIGHT * len(talk.messages)
+        spans = await offload(weight + MESSAGE_WEIGHT * len(turns), _spans, turns, talk)
+        recalled = await self.store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
+        payloads = ((event.seq, decoded(event.payload)) for event in recalled)
+        asked_at = [seq for seq, said in payloads if isinstance(said, dict) and said.get("via") == "model"]
+        prices = await self.prices.known(row.model)
+        found = []
+        for span in spans:
+            if (compaction := made.get(span.compaction)) is None:
+                continue
+            first, ratio = span.turns[0], self.ratio_of(namespace, span.turns[0])
+            after = await offload(weight, aftermath_of, talk, compaction, span.start, span.end)
+            lookups = sum(first.arrival <= seq < span.until for seq in asked_at)
+            under = [one for one in span.turns if one.compaction == compaction.id]
+            found.append(
+                Followed(
+                    compaction=compaction,
+                    since=span.number,
+                    turns=len(span.turns),
+                    after=after,
+                    lookups=lookups,
+                    repeated_cost=None
+                    if prices is None
+                    else after.repeated_tokens * ratio * prices.input / 1e6,
+                    saved=None if prices is None else sum(cost_of(one, prices, ratio).saved for one in under),
+                    cost=await self.text_cost_of(compaction),
+                    waited_seconds=first.waited_seconds,
+                )
+            )
+        return found
+
+    async def text_cost_of(self, compaction: Compaction) -> float | None:
+        """What the calls for its text cost; 0 where code wrote it, None where it is not known."""
+        if compaction.author != "model":
+            return 0.0
+        prices, spent = await self.prices.known(compaction.model or ""), compaction.spent
+        if prices is None or spent is None:
+            return None
+        return dollars_of(spent.prompt, spent.cached, 0, spent.completion, prices)
+
+    async def _talk(self, namespace: str, row: SessionRow, made: Compaction) -> Conversation | None:
+        """A branch on which the compaction applies: the default one, or the one that it was made on."""
+        ends = [None, context_id(made.watermark)] if made.watermark else [None]
+        for branch in ends:
+            try:
+                place = await self.archive.place(namespace, row.id, branch)
+            except NotFound:
+                continue
+            talk = (await self.archive.branch(place, ())).conversation
+            if applies(made, talk):
+                return talk
+        return None
+
 
 def cost_of(exchange: LoggedExchange, prices: Prices, ratio: float) -> Cost:
     """The cost of an exchange whose tokens are known; prices are per million tokens."""
@@ -325,92 +401,6 @@ class Folding:
     folded: Sequence[int]
     since: int
     lines: Sequence[SummaryLine]
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionViews:
-    """Reads compactions of one caller; what does not exist is NotFound, as in `Archive`."""
-
-    store: Store
-    archive: Archive
-    exchanges: ExchangeViews
-    prices: ModelPrices
-
-    async def folding(self, namespace: str, row: SessionRow, name: str) -> Folding:
-        """The session's compaction with this id."""
-        every = await self.store.compactions.of_session(namespace, row.id)
-        found = next((one for one in every if one.compaction.id == name), None)
-        if found is None:
-            raise missing()
-        made, standing = found.compaction, [one for one in every if one.undone_at is None]
-        is_newest = standing[-1:] == [found]
-        before = next((one.compaction for one in every if one.compaction.id in made.parents[:1]), None)
-        talk = await self._talk(namespace, row, made)
-        if talk is None:
-            lines = await offload(len(made.summary), lines_of, made.summary, [])
-            return Folding(found, is_newest, None, (), 0, lines)
-        weight = MESSAGE_WEIGHT * len(talk.messages) + len(made.summary)
-        return await offload(weight, _folding, found, is_newest, before, talk)
-
-    async def followed(self, namespace: str, row: SessionRow) -> list[Followed]:
-        """What followed each compaction of the session's default branch, oldest first."""
-        place = await self.archive.place(namespace, row.id, None)
-        talk = (await self.archive.branch(place, ())).conversation
-        stored = await self.store.compactions.of_session(namespace, row.id)
-        made = {one.compaction.id: one.compaction for one in stored}
-        turns = (await self.exchanges.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
-        weight = MESSAGE_WEIGHT * len(talk.messages)
-        spans = await offload(weight + MESSAGE_WEIGHT * len(turns), _spans, turns, talk)
-        recalled = await self.store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
-        payloads = ((event.seq, decoded(event.payload)) for event in recalled)
-        asked_at = [seq for seq, said in payloads if isinstance(said, dict) and said.get("via") == "model"]
-        prices = await self.prices.known(row.model)
-        found = []
-        for span in spans:
-            if (compaction := made.get(span.compaction)) is None:
-                continue
-            first, ratio = span.turns[0], self.exchanges.ratio_of(namespace, span.turns[0])
-            after = await offload(weight, aftermath_of, talk, compaction, span.start, span.end)
-            lookups = sum(first.arrival <= seq < span.until for seq in asked_at)
-            under = [one for one in span.turns if one.compaction == compaction.id]
-            found.append(
-                Followed(
-                    compaction=compaction,
-                    since=span.number,
-                    turns=len(span.turns),
-                    after=after,
-                    lookups=lookups,
-                    repeated_cost=None
-                    if prices is None
-                    else after.repeated_tokens * ratio * prices.input / 1e6,
-                    saved=None if prices is None else sum(cost_of(one, prices, ratio).saved for one in under),
-                    cost=await self.cost_of(compaction),
-                    waited_seconds=first.waited_seconds,
-                )
-            )
-        return found
-
-    async def cost_of(self, compaction: Compaction) -> float | None:
-        """What the calls for its text cost; 0 where code wrote it, None where it is not known."""
-        if compaction.author != "model":
-            return 0.0
-        prices, spent = await self.prices.known(compaction.model or ""), compaction.spent
-        if prices is None or spent is None:
-            return None
-        return dollars_of(spent.prompt, spent.cached, 0, spent.completion, prices)
-
-    async def _talk(self, namespace: str, row: SessionRow, made: Compaction) -> Conversation | None:
-        """A branch on which the compaction applies: the default one, or the one that it was made on."""
-        ends = [None, context_id(made.watermark)] if made.watermark else [None]
-        for branch in ends:
-            try:
-                place = await self.archive.place(namespace, row.id, branch)
-            except NotFound:
-                continue
-            talk = (await self.archive.branch(place, ())).conversation
-            if applies(made, talk):
-                return talk
-        return None
 
 
 @dataclass(frozen=True, slots=True)

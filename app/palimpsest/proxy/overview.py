@@ -169,22 +169,23 @@ class Overview:
     stored: Stored | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Overviews:
-    """Makes overviews of a caller's turns."""
+    """Adds up turns: a caller's, those of sessions in a list, and, for the operator, those of namespaces."""
 
-    def __init__(self, store: Store, calibrations: Calibrations, prices: ModelPrices) -> None:
-        self._store = store
-        self._calibrations = calibrations
-        self._known_prices = prices.known
+    store: Store
+    calibrations: Calibrations
+    prices: ModelPrices
+    windows: Windows
 
     async def of(self, namespace: str, days: int, now: float) -> Overview:
         """The turns of the last `days` days, today (UTC) included; 0: all there have been."""
         # From where the last `days` days begin, today (UTC) included.
         since = now - now % DAY - (days - 1) * DAY if days else 0.0
-        totals = await self._store.exchange_log.totals(namespace, since if days else None)
-        stored = None if days else (await self._store.namespaces.stored([namespace])).get(namespace, Stored())
-        written = await self._store.compactions.authors(namespace, since)
-        spent = await self._store.journal.spending(namespace, day_of(since))
+        totals = await self.store.exchange_log.totals(namespace, since if days else None)
+        stored = None if days else (await self.store.namespaces.stored([namespace])).get(namespace, Stored())
+        written = await self.store.compactions.authors(namespace, since)
+        spent = await self.store.journal.spending(namespace, day_of(since))
         summaries: dict[Author, int] = {author: written.get(author, 0) for author in get_args(Author)}
         prices = await self._prices(totals)
         whole = Sums()
@@ -199,7 +200,7 @@ class Overviews:
 
     async def of_sessions(self, namespace: str, sessions: Sequence[str]) -> dict[str, Sums]:
         """The sums of each of `sessions`; those without a turn are left out."""
-        totals = await self._store.exchange_log.totals_of(namespace, sessions)
+        totals = await self.store.exchange_log.totals_of(namespace, sessions)
         prices = await self._prices([total for every in totals.values() for total in every])
         found = {session: Sums() for session in totals}
         for session, every in totals.items():
@@ -207,12 +208,87 @@ class Overviews:
                 found[session].add(total, prices[total.model], self._ratio_of(namespace, total))
         return found
 
+    async def listed(self, namespace: str, rows: Sequence[SessionRow]) -> list[ListedSession]:
+        """The sessions of a page of a list, in their order."""
+        names = [row.id for row in rows]
+        log = self.store.exchange_log
+        asked = await self.store.exchanges.newest_finished(namespace, names)
+        newest = await log.newest(namespace, names)
+        openings = await log.openings(namespace, names)
+        compacted = await log.compacted_at(namespace, names)
+        sums = await self.of_sessions(namespace, names)
+        listed = []
+        for row in rows:
+            last = asked.get(row.id)
+            model = last.model if last else row.model
+            sent, counted = (last.tokens_forwarded, last.prompt_tokens) if last else (None, None)
+            ratio = self.calibrations.ratio_in(namespace, model, counted, sent)
+            listed.append(
+                ListedSession(
+                    row=row,
+                    title=title_of(openings.get(row.id)),
+                    tokens=as_theirs(last.tokens_full, ratio) if last else None,
+                    sent_tokens=None if sent is None else as_theirs(sent, ratio),
+                    window_tokens=self.windows.known(model, namespace).tokens,
+                    compacted_at=[as_theirs(tokens, ratio) for tokens in compacted.get(row.id, ())],
+                    newest=newest.get(row.id),
+                    sums=sums.get(row.id) or Sums(),
+                )
+            )
+        return listed
+
+    async def namespaces(self, after: str, limit: int, now: float) -> list[NamespaceView]:
+        """The namespaces with ids after `after`, in the order of their ids."""
+        return await self._views(await self.store.namespaces.page(after, limit), now)
+
+    async def namespace(self, ident: str, now: float) -> tuple[NamespaceView, Sequence[Failure]] | None:
+        """The namespace with this id, and its newest failures of the last 24 hours; None: there is none."""
+        row = await self.store.namespaces.named(ident)
+        if row is None:
+            return None
+        (view,) = await self._views([row], now)
+        return view, await self.store.namespaces.failures(ident, now - DAY, MOST_FAILURES)
+
+    async def _views(self, rows: Sequence[NamespaceRow], now: float) -> list[NamespaceView]:
+        there, ids, today = self.store.namespaces, [row.id for row in rows], now - now % DAY
+        if not ids:
+            return []
+        keys: defaultdict[str, list[KeyRow]] = defaultdict(list)
+        for key in await self.store.accounts.keys():
+            keys[key.namespace].append(key)
+        stored = await there.stored(ids)
+        sizes = await self.store.old_sessions.sizes()
+        turns = await there.turns(ids, now - DAY, today)
+        dollars = await self._dollars(ids, today)
+        return [
+            NamespaceView(
+                row,
+                keys[row.id],
+                stored.get(row.id, Stored()),
+                sizes.get(row.id, 0),
+                turns.get(row.id, Turns()),
+                dollars.get(row.id),
+            )
+            for row in rows
+        ]
+
+    async def _dollars(self, namespaces: Sequence[str], since: float) -> dict[str, float]:
+        """What the turns since then have cost, of models whose price is known."""
+        found: defaultdict[str, float] = defaultdict(float)
+        used = await self.store.namespaces.models(namespaces, since)
+        prices = {model: await self.prices.known(model) for model in {each.model for each in used}}
+        for each in used:
+            if (price := prices[each.model]) is not None:
+                cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)
+                found[each.namespace] += cost
+        return dict(found)
+
     async def _prices(self, totals: Iterable[Total]) -> dict[str, Prices | None]:
-        return {model: await self._known_prices(model) for model in {total.model for total in totals}}
+        return {model: await self.prices.known(model) for model in {total.model for total in totals}}
 
     def _ratio_of(self, namespace: str, total: Total) -> float:
         counted = total.prompt_tokens if total.priced == total.turns else None
-        return self._calibrations.ratio_in(namespace, total.model, counted, total.tokens_forwarded)
+        return self.calibrations.ratio_in(namespace, total.model, counted, total.tokens_forwarded)
 
 
 def _failures(totals: Iterable[Total]) -> list[FailureCount]:
@@ -254,45 +330,6 @@ class ListedSession:
     sums: Sums
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLists:
-    """Reads what lists show of sessions beside their rows."""
-
-    store: Store
-    overviews: Overviews
-    calibrations: Calibrations
-    windows: Windows
-
-    async def of(self, namespace: str, rows: Sequence[SessionRow]) -> list[ListedSession]:
-        """The sessions of a page of a list, in their order."""
-        names = [row.id for row in rows]
-        log = self.store.exchange_log
-        asked = await self.store.exchanges.newest_finished(namespace, names)
-        newest = await log.newest(namespace, names)
-        openings = await log.openings(namespace, names)
-        compacted = await log.compacted_at(namespace, names)
-        sums = await self.overviews.of_sessions(namespace, names)
-        listed = []
-        for row in rows:
-            last = asked.get(row.id)
-            model = last.model if last else row.model
-            sent, counted = (last.tokens_forwarded, last.prompt_tokens) if last else (None, None)
-            ratio = self.calibrations.ratio_in(namespace, model, counted, sent)
-            listed.append(
-                ListedSession(
-                    row=row,
-                    title=title_of(openings.get(row.id)),
-                    tokens=as_theirs(last.tokens_full, ratio) if last else None,
-                    sent_tokens=None if sent is None else as_theirs(sent, ratio),
-                    window_tokens=self.windows.known(model, namespace).tokens,
-                    compacted_at=[as_theirs(tokens, ratio) for tokens in compacted.get(row.id, ())],
-                    newest=newest.get(row.id),
-                    sums=sums.get(row.id) or Sums(),
-                )
-            )
-        return listed
-
-
 def title_of(opening: bytes | None) -> str:
     """The first words of a session, from the beginning of its first user message; "" without any."""
     found = _SAID.search(opening or b"")
@@ -324,61 +361,3 @@ class NamespaceView:
     size: int
     turns: Turns
     dollars: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceViews:
-    """Makes them."""
-
-    store: Store
-    prices: ModelPrices
-
-    async def page(self, after: str, limit: int, now: float) -> list[NamespaceView]:
-        """Those with ids after `after`, in the order of their ids."""
-        return await self._views(await self.store.namespaces.page(after, limit), now)
-
-    async def one(self, ident: str, now: float) -> tuple[NamespaceView, Sequence[Failure]] | None:
-        """The namespace with this id, and its newest failures of the last 24 hours; None: there is none."""
-        row = await self.store.namespaces.named(ident)
-        if row is None:
-            return None
-        (view,) = await self._views([row], now)
-        return view, await self.store.namespaces.failures(ident, now - DAY, MOST_FAILURES)
-
-    async def row(self, ident: str) -> NamespaceRow | None:
-        """The namespace with this id."""
-        return await self.store.namespaces.named(ident)
-
-    async def _views(self, rows: Sequence[NamespaceRow], now: float) -> list[NamespaceView]:
-        there, ids, today = self.store.namespaces, [row.id for row in rows], now - now % DAY
-        if not ids:
-            return []
-        keys: defaultdict[str, list[KeyRow]] = defaultdict(list)
-        for key in await self.store.accounts.keys():
-            keys[key.namespace].append(key)
-        stored = await there.stored(ids)
-        sizes = await self.store.old_sessions.sizes()
-        turns = await there.turns(ids, now - DAY, today)
-        dollars = await self._dollars(ids, today)
-        return [
-            NamespaceView(
-                row,
-                keys[row.id],
-                stored.get(row.id, Stored()),
-                sizes.get(row.id, 0),
-                turns.get(row.id, Turns()),
-                dollars.get(row.id),
-            )
-            for row in rows
-        ]
-
-    async def _dollars(self, namespaces: Sequence[str], since: float) -> dict[str, float]:
-        """What the turns since then have cost, of models whose price is known."""
-        found: defaultdict[str, float] = defaultdict(float)
-        used = await self.store.namespaces.models(namespaces, since)
-        prices = {model: await self.prices.known(model) for model in {each.model for each in used}}
-        for each in used:
-            if (price := prices[each.model]) is not None:
-                cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)
-                found[each.namespace] += cost
-        return dict(found)

@@ -74,7 +74,7 @@ async def show_sessions(
     return await caller.page(
         "sessions.html",
         {
-            "sessions": lines_of(await caller.parts.lists.of(caller.namespace, page), time.time()),
+            "sessions": lines_of(await caller.parts.overviews.listed(caller.namespace, page), time.time()),
             "total": total,
             "limit": limit,
             "only": {_ASKED_AS.get(name, name): value for name, value in only.items()},

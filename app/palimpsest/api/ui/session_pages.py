@@ -92,9 +92,9 @@ async def show_compaction(
 
     `from`: the first folded message shown, else the first that was not folded before.
     """
-    row, views = await row_of(session, session.name), session.parts.compactions
+    row, views = await row_of(session, session.name), session.parts.exchanges
     found = await views.folding(session.namespace, row, compaction)
-    cost = await views.cost_of(found.stored.compaction)
+    cost = await views.text_cost_of(found.stored.compaction)
     followed = await views.followed(session.namespace, row)
     after = next((one for one in followed if one.compaction.id == compaction), None)
     facts = await asyncio.to_thread(folding_facts, found, start)
@@ -212,7 +212,7 @@ async def show_session(
         return _redirect(session.name, f"/turns/{turn}")
     row, parts = await row_of(session, session.name), session.parts
     made = await parts.store.compactions.of_session(session.namespace, row.id)
-    followed = await parts.compactions.followed(session.namespace, row) if made else ()
+    followed = await parts.exchanges.followed(session.namespace, row) if made else ()
     standing = [one.compaction.id for one in made if one.undone_at is None]
     page, more = await parts.exchanges.priced(session.namespace, row.id, after, limit)
     facts = {
