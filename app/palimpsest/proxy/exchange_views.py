@@ -126,17 +126,14 @@ class ExchangeViews:
     prices: ModelPrices
     windows: Windows
 
-    async def page(
-        self, namespace: str, session: str, before: int, limit: int
-    ) -> list[tuple[int, LoggedExchange]]:
-        """The session's exchanges that arrived before `before`, newest first, with their numbers."""
-        return await self.store.exchange_log.page(namespace, session, before, limit)
-
     async def priced(
         self, namespace: str, session: str, before: int, limit: int
     ) -> tuple[list[PricedExchange], int | None]:
-        """As `page`, with costs; and where the next page begins, None on the last one."""
-        found = await self.page(namespace, session, before, limit + 1)
+        """The session's exchanges that arrived before `before`, newest first, with their numbers and costs.
+
+        And where the next page begins, None on the last one.
+        """
+        found = await self.store.exchange_log.page(namespace, session, before, limit + 1)
         page = [
             PricedExchange(n, one, self.ratio_of(namespace, one), await self.cost_of(namespace, one))
             for n, one in found[:limit]
@@ -230,7 +227,7 @@ class ExchangeViews:
         """What makes the session's default branch dearer than it need be; tokens as the model counts."""
         place = await self.archive.place(namespace, row.id, None)
         branch = await self.archive.branch(place, ())
-        turns = (await self.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
+        turns = (await self.store.exchange_log.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
         if not turns:
             return []
         costs = [
@@ -299,7 +296,7 @@ class ExchangeViews:
         talk = (await self.archive.branch(place, ())).conversation
         stored = await self.store.compactions.of_session(namespace, row.id)
         made = {one.compaction.id: one.compaction for one in stored}
-        turns = (await self.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
+        turns = (await self.store.exchange_log.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
         weight = MESSAGE_WEIGHT * len(talk.messages)
         spans = await offload(weight + MESSAGE_WEIGHT * len(turns), _spans, turns, talk)
         recalled = await self.store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])

@@ -25,7 +25,7 @@ from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.exchange_log import LoggedExchange, Total
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import TokensSpent
-from palimpsest.storage.namespaces import Failure, NamespaceRow, Stored, Turns
+from palimpsest.storage.namespaces import Failure, ModelTokens, NamespaceRow, Stored, Turns
 from palimpsest.storage.store import Store
 
 # How a failure with this code is cured, and one of a party without a line of its own.
@@ -276,14 +276,14 @@ class Overviews:
         """What the turns since then have cost, of models whose price is known."""
         found: defaultdict[str, float] = defaultdict(float)
         used = await self.store.namespaces.models(namespaces, since)
-        prices = {model: await self.prices.known(model) for model in {each.model for each in used}}
+        prices = await self._prices(used)
         for each in used:
             if (price := prices[each.model]) is not None:
                 cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)
                 found[each.namespace] += cost
         return dict(found)
 
-    async def _prices(self, totals: Iterable[Total]) -> dict[str, Prices | None]:
+    async def _prices(self, totals: Iterable[Total | ModelTokens]) -> dict[str, Prices | None]:
         return {model: await self.prices.known(model) for model in {total.model for total in totals}}
 
     def _ratio_of(self, namespace: str, total: Total) -> float:

@@ -74,7 +74,7 @@ async def show_messages(
     told = await parts.archive.transcript(place)
     talk = (await session.branch(place)).conversation
     made = await parts.store.compactions.of_session(session.namespace, row.id)
-    turns = await parts.exchanges.page(session.namespace, row.id, NEWEST, MOST_TURNS)
+    turns = await parts.store.exchange_log.page(session.namespace, row.id, NEWEST, MOST_TURNS)
     numbers = {one.head: n for n, one in reversed(turns)}
     facts = await asyncio.to_thread(talk_facts, instructions, told, talk, made, numbers, asked)
     heads = await parts.archive.branches(session.namespace, row)

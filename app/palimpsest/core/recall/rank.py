@@ -95,19 +95,8 @@ def ranked(
 
     `entries` should include the neighbours of matching entries, whose scores count towards theirs.
     """
-    return lent(judged(query, entries, holdings, words, weights), entries, weights)
-
-
-def judged(
-    query: Query, entries: Sequence[SearchEntry], holdings: CorpusStatistics, words: Words, weights: Weights
-) -> dict[str, EntryScores]:
-    """The scores of each entry without its neighbours, by id."""
     scale = _Scale(query, entries, holdings, words, weights)
-    return {entry.id: scale.judged(entry) for entry in entries}
-
-
-def lent(alone: Mapping[str, EntryScores], entries: Sequence[SearchEntry], weights: Weights) -> list[Scored]:
-    """The entries with a score above 0 once their neighbours' shares are added, in the order of `ranked`."""
+    alone = {entry.id: scale.judged(entry) for entry in entries}
     places = {entry.place: alone[entry.id] for entry in entries if entry.kind == "message"}
     nothing = EntryScores(0.0)
     scored = []
