@@ -26,7 +26,7 @@ from palimpsest.core.wire.credentials import (
 from palimpsest.errors import AdminKeyRefused, NamespaceUnproven, StoreError, Unauthorized
 from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.incoming import Headers, Incoming
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.quotas import Quota, quota_of
 from palimpsest.settings.serving import AccessSettings
@@ -77,12 +77,10 @@ class UnprovenNamespaces:
 
     async def sweep(self) -> None:
         """Erase the namespaces that are still unproven after `seconds`; a store error is logged."""
-        try:
+        with logged(_log, "sweep_failed"):
             while gone := await self.store.erasure.unproven(self.clock() - self.seconds):
                 self.erased(gone)
                 _log.info("unproven_erased", namespaces=len(gone))
-        except StoreError as error:
-            _log.warning("sweep_failed", error=type(error).__name__)
 
 
 _FIRST_HEADERS = tuple(name.encode() for name in FIRST_HEADERS)
@@ -247,10 +245,8 @@ class Access:
             self._used[key.id] = now
 
             async def store_use() -> None:
-                try:
+                with logged(_keys_log, "key_use_not_stored", key=key.id):
                     await self._accounts.key_used(key.id, now)
-                except StoreError as error:
-                    _keys_log.warning("key_use_not_stored", error=type(error).__name__, key=key.id)
 
             self._jobs.start(store_use())
         return key

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
-from palimpsest.errors import RequestError
+from palimpsest.errors import RequestError, StoreError
 
 T = TypeVar("T")
 _log = structlog.get_logger("palimpsest.jobs")
@@ -109,6 +110,15 @@ class Jobs:
         # A RequestError is reported to the client by whoever awaits the task.
         if error is not None and not isinstance(error, RequestError):
             _log.error("job_failed", error=type(error).__name__)
+
+
+@contextmanager
+def logged(log: Any, event: str, **facts: object) -> Iterator[None]:
+    """A StoreError in the block ends it, and is logged as the warning `event` with these facts."""
+    try:
+        yield
+    except StoreError as error:
+        log.warning(event, error=type(error).__name__, **facts)
 
 
 P = ParamSpec("P")

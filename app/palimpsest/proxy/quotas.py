@@ -21,7 +21,7 @@ from palimpsest.core.utc import day_of, left_of_day
 from palimpsest.core.wire.chat_answers import Usage, usage_of
 from palimpsest.core.wire.responses.answers import tokens_of
 from palimpsest.errors import QuotaExceeded, StoreError
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.storage.accounts import Accounts, Charge, KeyRow
 from palimpsest.upstream.decoding import decoder_for
 
@@ -160,11 +160,9 @@ class Quotas:
             self._jobs.start(self._ended(bill, used))
 
     async def _ended(self, bill: Bill, used: int) -> None:
-        try:
-            with self.charging(bill, used) as charge:
-                await self._accounts.charge(charge)
-        except StoreError as error:
-            _log.warning("use_not_stored", error=type(error).__name__, account=bill.quota.account)
+        said = logged(_log, "use_not_stored", account=bill.quota.account)
+        with said, self.charging(bill, used) as charge:
+            await self._accounts.charge(charge)
 
 
 # Usage stands at the end of an answer; of the Responses API a few fields follow.

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import structlog
 
-from palimpsest.errors import StoreError
 from palimpsest.proxy.erasing import Eraser
+from palimpsest.proxy.jobs import logged
 from palimpsest.storage.retention import NamespaceLimits, OldSession, RetentionLimits, due, own_limits
 from palimpsest.storage.store import Store
 
@@ -47,10 +47,8 @@ class Retention:
     async def keep_running(self) -> None:
         """Run now and every hour until cancelled; a store error is logged."""
         while True:
-            try:
+            with logged(_log, "retention_failed"):
                 await self.run()
-            except StoreError as error:
-                _log.warning("retention_failed", error=type(error).__name__)
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def run(self) -> int:

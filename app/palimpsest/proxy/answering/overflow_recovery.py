@@ -16,10 +16,10 @@ import structlog
 from palimpsest.core.budget.upstream_counts import Counted, PromptGrowth, is_cut, window_of
 from palimpsest.core.budget.window import LEAST_TOKENS, is_credible
 from palimpsest.core.runtime.events import Event
-from palimpsest.errors import RequestError, StoreError
+from palimpsest.errors import RequestError
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compacting.windows import Windows
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
@@ -139,10 +139,8 @@ class Recovery:
         if not is_credible(window, counted + (turn.max_output_tokens or 0), answered):
             _log.info("window_not_believed", session=turn.session, said=window, answered=answered)
             return
-        try:
+        with logged(_log, "window_not_stored", session=turn.session):
             await self.windows.overflowed(turn.model, turn.namespace, window)
-        except StoreError as error:
-            _log.warning("window_not_stored", error=type(error).__name__, session=turn.session)
 
 
 def words_sent(turn: Turn, shown: ForwardedView) -> RequestWords:

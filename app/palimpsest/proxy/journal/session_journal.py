@@ -28,9 +28,8 @@ from palimpsest.core.runtime.restore import derived_state
 from palimpsest.core.text.fence import sendable, unfenced
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in
-from palimpsest.errors import StoreError
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.journal.runtime import CHECKPOINTS_READ, READ_BYTES, recorded, since_completion
 from palimpsest.proxy.journal_rows import NewId, event_rows
@@ -130,7 +129,7 @@ class SessionJournal:
 
     async def _periodic(self, turn: Turn, answer: Message, remembers: Remembers) -> None:
         where, talk = (turn.namespace, turn.session), turn.conversation.extended([answer])
-        try:
+        with logged(_log, "checkpoint_not_stored", session=turn.session):
             path = [each.chain for each in await self.store.history.path(*where, talk.head)]
             rows = await self.store.journal.checkpoints(*where, CHECKPOINTS_READ)
             known = {row.point for row in rows if row.kind == "periodic"}
@@ -142,8 +141,6 @@ class SessionJournal:
                 row, event = _checkpoint("periodic", path[span.stop - 1], question, self.clock())
                 if await self.store.journal.add_checkpoint(*where, row, [event]):
                     await remembers(turn, talk.messages[span.start : span.stop])
-        except StoreError as error:
-            _log.warning("checkpoint_not_stored", error=type(error).__name__, session=turn.session)
 
     async def completed(self, subject: Subject, marker: str = "") -> str | None:
         """The session was declared complete (A38): store a checkpoint; its id.
@@ -183,10 +180,8 @@ class SessionJournal:
     async def tell(self, subject: Subject, event: Event, new_id: NewId | None = None) -> None:
         """Store the event; a store error is logged."""
         rows = event_rows([event], self.clock(), new_id or self.new_id)
-        try:
+        with logged(_log, "event_not_stored", session=subject.session):
             await self.store.journal.add_events(subject.namespace, subject.session, rows)
-        except StoreError as error:
-            _log.warning("event_not_stored", error=type(error).__name__, session=subject.session)
 
 
 def _checkpoint(kind: CheckpointKind, point: bytes, once: bytes, at: float) -> tuple[CheckpointRow, EventRow]:

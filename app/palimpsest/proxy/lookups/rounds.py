@@ -34,11 +34,11 @@ from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.recall.rounds.responses import answer_for_prompt
 from palimpsest.core.wire.chat_answers import AnsweredChoice, WholeAnswer
 from palimpsest.core.wire.streams import FrameSplitter, LineSplitter, data_of, data_of_line
-from palimpsest.errors import StoreError, UpstreamCut
+from palimpsest.errors import UpstreamCut
 from palimpsest.proxy.answer_kinds import HeldAnswer, IncomingAnswer, Kind, framed, kind_of, read_of
 from palimpsest.proxy.destinations import Destinations
 from palimpsest.proxy.incoming import Headers, Incoming
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.proxy.kept_answers import RefusalMemory
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
 from palimpsest.proxy.recall.searching import Where
@@ -146,11 +146,9 @@ class MixedTurns:
         room = (hidden_log.left_tokens - hidden.written_tokens) // 2
         messages = await self._executing.tool_messages(turn, recall_calls_in(hidden.written or b""), room)
         tokens = hidden.written_tokens + hidden_log.tokens_of(messages)
-        try:
+        # The next turn is valid without them.
+        with logged(_log, "results_not_stored", session=turn.session):
             await self._exchanges.add_hidden_results(turn.namespace, turn.session, chain, messages, tokens)
-        except StoreError as error:
-            # The next turn is valid without them.
-            _log.warning("results_not_stored", error=type(error).__name__, session=turn.session)
 
 
 # Errors are short.

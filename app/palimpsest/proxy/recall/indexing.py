@@ -17,7 +17,7 @@ from palimpsest.core.recall.searchable_text import index_words, known_words, mes
 from palimpsest.errors import BackgroundFailed, RecallDisabled, StoreError
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.fair_places import FairPlaces
-from palimpsest.proxy.jobs import Jobs, unless
+from palimpsest.proxy.jobs import Jobs, logged, unless
 from palimpsest.storage.journal import Journal
 from palimpsest.storage.search import Indexed, RecallRow, Search, Stretch
 
@@ -156,11 +156,9 @@ class Indexer:
             _log.warning("indexing_failed", error=type(error).__name__, session=session)
 
     async def _scrubbed(self, session: str) -> None:
-        try:
+        # The words cannot be found, and are removed by the next scrub.
+        with logged(_log, "words_not_removed", session=session):
             await self._search.scrub()
-        except StoreError as error:
-            # The words cannot be found, and are removed by the next scrub.
-            _log.warning("words_not_removed", error=type(error).__name__, session=session)
 
     def _lock(self, namespace: str, session: str) -> asyncio.Lock:
         return self._locks.setdefault((namespace, session), asyncio.Lock())

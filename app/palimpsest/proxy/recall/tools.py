@@ -46,6 +46,7 @@ from palimpsest.core.view.compaction import context_id
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import RecallDisabled, StoreError
 from palimpsest.proxy.archive import session_named
+from palimpsest.proxy.jobs import logged
 from palimpsest.proxy.journal_rows import event_rows
 from palimpsest.proxy.recall.indexing import RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher, Where
@@ -132,10 +133,8 @@ class RecallTools:
             "effectiveSession": where.session,
         }
         rows = event_rows([Event("context_recalled", recalled)], time.time(), self.new_id)
-        try:
+        with logged(_log, "event_not_stored", session=where.session):
             await self.store.journal.add_events(where.namespace, asking.session or where.session, rows)
-        except StoreError as error:
-            _log.warning("event_not_stored", error=type(error).__name__, session=where.session)
         return result
 
     async def newest(self, namespace: str) -> str | None:

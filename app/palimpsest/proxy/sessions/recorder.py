@@ -26,7 +26,7 @@ from palimpsest.core.wire.responses.items import ids_in
 from palimpsest.errors import QuotaExceeded, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.incoming import Incoming
-from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, offload
+from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, logged, offload
 from palimpsest.proxy.quotas import Quotas, answer_room, used_by
 from palimpsest.proxy.reports import RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
@@ -161,10 +161,8 @@ class Recorder:
 
     async def save_partial(self, turn: Turn, body: bytes) -> None:
         """Store the answer so far, for recovery after a crash; a store error is logged."""
-        try:
+        with logged(_log, "partial_answer_not_stored", exchange=turn.exchange):
             await self._store.exchanges.save_partial(turn.namespace, turn.session, turn.exchange, body)
-        except StoreError as error:
-            _log.warning("partial_answer_not_stored", error=type(error).__name__, exchange=turn.exchange)
 
     async def _variants(self, turn: Turn) -> list[Variant]:
         """The stored messages that the client has now sent in other bytes (rule 12)."""
