@@ -6,7 +6,6 @@ Both are migrated once. A server that cannot be reached fails the tests.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -14,41 +13,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import Store, open_store
 from palimpsest.storage.tables import METADATA
 
-DEFAULT_SERVER = "postgresql://postgres@127.0.0.1:5432/postgres"
+from tests.kit.postgres import empty_database, executed, server_address
 
 
 def new_id() -> str:
     return uuid.uuid4().hex
 
 
-@pytest.fixture(scope="session")
-def server() -> str:
-    """The server's address; databases are made beside the one it names."""
-    return os.environ.get("PALIMPSEST_TEST_POSTGRES", DEFAULT_SERVER)
-
-
-async def _run(server: str, statement: str) -> None:
-    connection = await asyncpg.connect(server)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
 def _ran(work: Coroutine[Any, Any, None]) -> None:
     """It is done, in a loop of its own: whoever asks for the fixture may have one."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(asyncio.run, work).result()
-
-
-def _beside(server: str, name: str) -> str:
-    return f"{server.rsplit('/', 1)[0]}/{name}"
 
 
 @pytest.fixture(scope="session")
@@ -59,21 +39,20 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def migrated_database(server: str) -> Iterator[str]:
-    name = f"palimpsest_{uuid.uuid4().hex}"
-    _ran(_run(server, f'CREATE DATABASE "{name}"'))
-    _ran(migrate(_beside(server, name)))
-    yield _beside(server, name)
-    _ran(_run(server, f'DROP DATABASE "{name}" WITH (FORCE)'))
+def migrated_database() -> Iterator[str]:
+    server, name = server_address(), f"palimpsest_{uuid.uuid4().hex}"
+    url = f"{server.rsplit('/', 1)[0]}/{name}"
+    _ran(executed(server, f'CREATE DATABASE "{name}"'))
+    _ran(migrate(url))
+    yield url
+    _ran(executed(server, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
 @pytest.fixture
-async def empty_postgres_url(server: str) -> AsyncIterator[str]:
+async def empty_postgres_url() -> AsyncIterator[str]:
     """A PostgreSQL database with nothing in it."""
-    name = f"palimpsest_{uuid.uuid4().hex}"
-    await _run(server, f'CREATE DATABASE "{name}"')
-    yield _beside(server, name)
-    await _run(server, f'DROP DATABASE "{name}" WITH (FORCE)')
+    async with empty_database(server_address()) as url:
+        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -96,7 +75,7 @@ async def postgres_url(migrated_database: str) -> AsyncIterator[str]:
     """A PostgreSQL database with our tables, empty."""
     yield migrated_database
     # Emptied, not dropped: dropping a database makes the server write everything it has to disk.
-    await _run(migrated_database, ";".join(f'DELETE FROM "{table}"' for table in METADATA.tables))
+    await executed(migrated_database, ";".join(f'DELETE FROM "{table}"' for table in METADATA.tables))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -108,6 +87,14 @@ def url(request: pytest.FixtureRequest, sqlite_url: str) -> str:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
+    opened = await open_store(url, deadline_seconds=20, new_id=new_id)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def beside(store: Store, url: str) -> AsyncIterator[Store]:
+    """Another server of the same database."""
     opened = await open_store(url, deadline_seconds=20, new_id=new_id)
     yield opened
     await opened.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.storage.search import Indexed, RecallRow
+from palimpsest.storage.search import Indexed, RecallRow, Unindexed
 from palimpsest.storage.store import Store
 
 from tests.storage.talk import Talk
@@ -26,6 +26,13 @@ async def catches_up(
         assert await talk.store.search.index(talk.namespace, talk.session, missing.stretch, entries)
         told += [row.body for row in missing.rows]
     return told
+
+
+async def lacks(talk: Talk, limit: int = 64) -> Unindexed:
+    """What of the session is not indexed yet."""
+    missing = await talk.store.search.unindexed(talk.namespace, talk.session, limit)
+    assert missing is not None
+    return missing
 
 
 async def finds(talk: Talk, *words: str, limit: int = 50, everywhere: bool = False) -> list[bytes]:

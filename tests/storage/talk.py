@@ -18,6 +18,7 @@ from palimpsest.storage.exchange_units import (
     StoredMessage,
     Variant,
 )
+from palimpsest.storage.history import SessionRow
 from palimpsest.storage.store import Store
 
 
@@ -186,6 +187,11 @@ class Talk:
             await self.hears(opened, answer)
             said += [b"question %d" % i, answer.body]
         return said
+
+    async def row(self) -> SessionRow:
+        found = await self.store.history.session(self.namespace, self.session)
+        assert found is not None
+        return found
 
     async def heads(self) -> list[bytes]:
         return [head.chain for head in await self.store.history.heads(self.namespace, self.session)]

@@ -1,10 +1,15 @@
-"""Compactions are fenced by the epoch and kept in order; pins are kept once."""
+"""Compactions are fenced by the epoch, stored whole or not at all, and undone once; pins are kept once."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
+import pytest
 from palimpsest.core.view.compaction import Compaction, Mask
+from palimpsest.errors import StoreError
+from palimpsest.storage.compactions import JournalEntries
+from palimpsest.storage.journal import EventRow, MemoryRow
 from palimpsest.storage.store import Store
 
 from tests.storage.talk import Talk
@@ -26,6 +31,8 @@ COMPACTION = Compaction(
     parents=("c0",),
     reason="90 % full",
     memory="what is kept \0 \ud83d",
+    state=b'{"x":"\x00\xff"}',
+    details=b'{"steps":[]}',
 )
 
 
@@ -39,9 +46,7 @@ async def test_a_compaction_reads_back_as_it_was_stored(store: Store) -> None:
     assert [row.compaction for row in stored] == [COMPACTION, bare]
     assert [row.created_at for row in stored] == [5.0, 4.0]
     assert stored[0].arrival < stored[1].arrival
-    row = await store.history.session("ns", talk.session)
-    assert row is not None
-    assert row.compactions == 2
+    assert (await talk.row()).compactions == 2
 
 
 async def test_settings_and_compactions_are_read_together(store: Store) -> None:
@@ -64,14 +69,6 @@ async def test_settings_and_compactions_are_read_together(store: Store) -> None:
     assert await store.compactions.with_settings("ns", other.session) == (b"{}", [])
 
 
-async def test_the_same_compaction_is_stored_once(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
-    for _ in range(2):
-        assert await store.compactions.add("ns", talk.session, 0, COMPACTION, 5.0)
-    assert len(await store.compactions.of_session("ns", talk.session)) == 1
-
-
 async def test_a_compaction_is_found_by_its_id_alone(store: Store) -> None:
     talks = [Talk(store, session=f"s{i}") for i in range(2)] + [Talk(store, "other", session="s9")]
     for talk in talks:
@@ -85,15 +82,6 @@ async def test_a_compaction_is_found_by_its_id_alone(store: Store) -> None:
     assert await store.compactions.get("nobody", "c1") is None
 
 
-async def test_a_compaction_of_another_epoch_stores_nothing(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
-    assert not await store.compactions.add("ns", talk.session, 1, COMPACTION, 5.0)
-    assert not await store.compactions.add("ns", "no such session", 0, COMPACTION, 5.0)
-    assert not await store.compactions.add("other", talk.session, 0, COMPACTION, 5.0)
-    assert await store.compactions.of_session("ns", talk.session) == []
-
-
 async def test_pins_are_kept_once_in_their_order(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(2)
@@ -105,3 +93,68 @@ async def test_pins_are_kept_once_in_their_order(store: Store) -> None:
     assert not await store.history.remove_pin("ns", talk.session, chains[2])
     assert not await store.history.remove_pin("other", talk.session, chains[0])
     assert [pin.chain for pin in await store.history.pins("ns", talk.session)] == [chains[0]]
+
+
+ALSO = JournalEntries(
+    memories=[MemoryRow("m1", "flush", b"f", None, 5.0), MemoryRow("m2", "summary", b"s", "c1", 5.0)],
+    events=[EventRow("e1", "flushed", b"{}", 5.0), EventRow("e2", "context_summarized", b"{}", 5.0)],
+)
+
+
+async def beside(store: Store, session: str) -> list[str]:
+    """Ids of all that was stored together, in order of arrival."""
+    compactions = await store.compactions.of_session("ns", session)
+    rows = [(row.arrival, row.compaction.id) for row in compactions]
+    rows += [(row.arrival, row.id) for row in await store.journal.memories("ns", session, 9)]
+    rows += [(row.seq, row.id) for row in await store.journal.events("ns", session, 0, 9)]
+    return [ident for _, ident in sorted(rows)]
+
+
+async def test_a_compaction_is_stored_with_its_memories_and_events(store: Store) -> None:
+    talk = Talk(store)
+    await talk.turns(1)
+    for _ in range(2):
+        assert await store.compactions.add("ns", talk.session, 0, COMPACTION, 5.0, ALSO)
+        assert await beside(store, talk.session) == ["c1", "m1", "m2", "e1", "e2"]
+    await talk.asks([b"elsewhere"])
+    assert await store.compactions.add("ns", talk.session, 0, replace(COMPACTION, id="c2"), 5.0)
+    assert await beside(store, talk.session) == ["c1", "m1", "m2", "e1", "e2", "c2"]
+
+
+async def test_one_that_comes_too_late_leaves_nothing_behind(store: Store) -> None:
+    talk = Talk(store)
+    await talk.turns(1)
+    assert not await store.compactions.add("ns", talk.session, 1, COMPACTION, 5.0, ALSO)
+    for namespace, session in (("other", talk.session), ("ns", "no such session")):
+        assert not await store.compactions.add(namespace, session, 0, COMPACTION, 5.0, ALSO)
+    assert await beside(store, talk.session) == []
+
+
+async def test_one_that_cannot_be_stored_whole_leaves_nothing_behind(store: Store) -> None:
+    talk = Talk(store)
+    await talk.turns(1)
+    refused = JournalEntries(
+        memories=ALSO.memories, events=[*ALSO.events, EventRow("e3", "t", cast(bytes, None), 5.0)]
+    )
+    with pytest.raises(StoreError):
+        await store.compactions.add("ns", talk.session, 0, COMPACTION, 5.0, refused)
+    assert await beside(store, talk.session) == []
+    assert await store.compactions.add("ns", talk.session, 0, COMPACTION, 5.0, ALSO)
+
+
+async def test_a_compaction_is_undone_once(store: Store) -> None:
+    talk, twin = Talk(store), Talk(store, namespace="other")
+    for each in (talk, twin):
+        await each.turns(1)
+        assert await store.compactions.add(each.namespace, each.session, 0, COMPACTION, 5.0)
+    assert not await store.compactions.undo("other", talk.session, "c1", 6.0)
+    assert not await store.compactions.undo("ns", twin.session, "c1", 6.0)
+    assert not await store.compactions.undo("ns", talk.session, "c2", 6.0)
+    assert await store.compactions.undo("ns", talk.session, "c1", 7.0)
+    assert not await store.compactions.undo("ns", talk.session, "c1", 8.0)
+    # Stored again, it is still undone.
+    assert await store.compactions.add("ns", talk.session, 0, COMPACTION, 9.0)
+    (stored,) = await store.compactions.of_session("ns", talk.session)
+    assert (stored.compaction, stored.created_at, stored.undone_at) == (COMPACTION, 5.0, 7.0)
+    (other,) = await store.compactions.of_session("other", twin.session)
+    assert other.undone_at is None

@@ -32,8 +32,7 @@ async def test_a_conversation_reads_back_as_it_was_said(store: Store) -> None:
     said = await talk.turns(5)
     assert await talk.said(said) == said
     assert await talk.heads() == [talk.chains(said)[-1]]
-    row = await store.history.session("ns", talk.session)
-    assert row is not None
+    row = await talk.row()
     assert (row.messages, row.exchanges, row.compactions) == (10, 5, 0)
     entries = await store.history.path("ns", talk.session, talk.chains(said)[-1])
     assert [e.chain for e in entries] == talk.chains(said)
@@ -100,8 +99,7 @@ async def test_a_repeated_request_adds_no_message(store: Store) -> None:
     for _ in range(2):
         await store.exchanges.open(again)
     await talk.asks([*said, b"more"], stored=0)
-    row = await store.history.session("ns", talk.session)
-    assert row is not None
+    row = await talk.row()
     assert (row.messages, row.exchanges) == (5, 4)
     assert await store.history.messages("ns", talk.session, again.head) == before
     assert await talk.heads() == [again.head]

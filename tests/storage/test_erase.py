@@ -336,14 +336,3 @@ async def test_a_reader_holds_the_scrub_back_for_a_while_only(sqlite_url: str, t
     assert await store.erasure.scrub() == "scrubbed"
     assert remains(tmp_path, "Kanarienvogel77") == {}
     await store.close()
-
-
-async def test_a_repeated_close_is_no_erased_one(store: Store) -> None:
-    """The control of the fence: what is there is closed, however often."""
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    for _ in range(2):
-        await talk.hears(opened, answer)
-    assert await talk.said([b"q", b"a"]) == [b"q", b"a"]
-    assert replace(opened, continues=True).continues

@@ -174,36 +174,6 @@ async def _grown(chat: Chat, slow: Held) -> None:
         assert turn < 40
 
 
-async def test_a_checkpoint_on_the_way_is_not_made_of_an_erased_session(url: str, tmp_path: Path) -> None:
-    """The twelfth answer makes one due; the session is erased before it, or at once after it."""
-    for before in (True, False):
-        async with proxied(ModelServer(window=100_000), tmp_path, url=url) as proxy:
-            chat = proxy.chat(session=NAME)
-            for turn in range(11):
-                await chat.says(f"{WORD} {turn}")
-            if before:
-
-                async def erase(talk: Chat = chat, at: Proxy = proxy) -> None:
-                    await erases(at, talk)
-
-                proxy.model.answers.append(erasing_first(erase, f"Twelve, {WORD}."))
-                await chat.says(f"The twelfth, {WORD}")
-            else:
-                await chat.says(f"The twelfth, {WORD}")
-                assert (await erases(proxy, chat)).status_code == 200
-            await settled(proxy, chat)
-            await is_clean(url, tmp_path)
-
-
-async def test_of_two_that_erase_one_has_the_receipt(url: str, tmp_path: Path) -> None:
-    async with proxied(ModelServer(window=WINDOW), tmp_path, url=url) as proxy:
-        chat = proxy.chat(session=NAME)
-        await chat.says(f"Hello, {WORD}.")
-        replies = await asyncio.gather(*(erases(proxy, chat) for _ in range(4)))
-        assert sorted(reply.status_code for reply in replies) == [200, 404, 404, 404]
-        await is_clean(url, tmp_path)
-
-
 @pytest.mark.spec("P6")
 async def test_who_goes_on_while_others_erase_keeps_what_came_after(url: str, tmp_path: Path) -> None:
     """Many clients of one key talk and erase at random; in the end every list is whole, or erased."""

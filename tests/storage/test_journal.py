@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 from palimpsest.storage.journal import CheckpointKind, CheckpointRow, EventRow, MemoryRow, TokensSpent
-from palimpsest.storage.store import Store, open_store
+from palimpsest.storage.store import Store
 
-from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
 HOSTILE = b'{"text":"\x00 raw NUL, \xff not UTF-8, \\ud83d half a pair"}'
@@ -76,16 +75,14 @@ async def test_an_event_added_again_changes_nothing(store: Store) -> None:
     assert stored == [event("a"), event("b"), event("c")]
 
 
-async def test_two_servers_that_add_events_lose_none(store: Store, url: str) -> None:
+async def test_two_servers_that_add_events_lose_none(store: Store, beside: Store) -> None:
     talk = Talk(store)
     await talk.turns(1)
-    other = await open_store(url, deadline_seconds=20, new_id=new_id)
     writing = [
-        (store, other)[i % 2].journal.add_events("ns", talk.session, [event(f"{i}-{j}") for j in range(3)])
+        (store, beside)[i % 2].journal.add_events("ns", talk.session, [event(f"{i}-{j}") for j in range(3)])
         for i in range(20)
     ]
     await asyncio.gather(*writing)
-    await other.close()
     stored = await store.journal.events("ns", talk.session, 0, 99)
     assert len({row.seq for row in stored}) == 60
     named = [row.id for row in stored]
@@ -129,18 +126,6 @@ async def test_what_is_told_with_a_checkpoint_comes_behind_it(store: Store) -> N
     assert [kept.arrival, memory.arrival, *(row.seq for row in told)] == list(
         range(kept.arrival, kept.arrival + 4)
     )
-
-
-async def test_of_two_servers_one_keeps_the_checkpoint(store: Store, url: str) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
-    other = await open_store(url, deadline_seconds=20, new_id=new_id)
-    added = await asyncio.gather(
-        *((store, other)[i % 2].journal.add_checkpoint("ns", talk.session, checkpoint("1")) for i in range(8))
-    )
-    await other.close()
-    assert added.count(True) == 1
-    assert len(await store.journal.checkpoints("ns", talk.session, 9)) == 1
 
 
 async def test_settings_are_replaced_and_taken_away(store: Store) -> None:

@@ -7,9 +7,7 @@ import asyncio
 import pytest
 from palimpsest.proxy.compacting.leases import Leases
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.storage.store import Store, open_store
-
-from tests.storage.conftest import new_id
+from palimpsest.storage.store import Store
 
 
 async def test_a_lease_has_one_holder_until_its_time_is_over(store: Store) -> None:
@@ -71,11 +69,9 @@ async def test_a_lease_let_go_is_free(store: Store) -> None:
     assert await store.journal.is_leased("job", 102.0)
 
 
-async def test_of_two_servers_one_gets_a_lease_that_is_free_or_expired(store: Store, url: str) -> None:
-    other = await open_store(url, deadline_seconds=20, new_id=new_id)
+async def test_of_two_servers_one_gets_a_lease_that_is_free_or_expired(store: Store, beside: Store) -> None:
     for now in (100.0, 400.0, 700.0):
         took = await asyncio.gather(
-            *((store, other)[i % 2].journal.take_lease("job", f"{now} {i}", now, 300.0) for i in range(12))
+            *((store, beside)[i % 2].journal.take_lease("job", f"{now} {i}", now, 300.0) for i in range(12))
         )
         assert took.count(True) == 1
-    await other.close()

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 from palimpsest.storage.journal import MemoryKind, MemoryRow
-from palimpsest.storage.store import Store, open_store
+from palimpsest.storage.store import Store
 
-from tests.storage.conftest import new_id
 from tests.storage.talk import Talk
 
 
@@ -126,17 +125,15 @@ async def test_a_block_takes_the_place_of_one_with_its_id(store: Store) -> None:
         )
 
 
-async def test_of_two_servers_one_folds(store: Store, url: str) -> None:
+async def test_of_two_servers_one_folds(store: Store, beside: Store) -> None:
     entries = [str(i) for i in range(10)]
     talk = await remembers(store, *(memory(i) for i in entries))
-    other = await open_store(url, deadline_seconds=20, new_id=new_id)
     done = await asyncio.gather(
         *(
-            (store, other)[i % 2].journal.replace_memory_block("ns", talk.session, entries, memory(f"b{i}"))
+            (store, beside)[i % 2].journal.replace_memory_block("ns", talk.session, entries, memory(f"b{i}"))
             for i in range(6)
         )
     )
-    await other.close()
     assert done.count(True) == 1
     assert await ids_of(store, talk.session) == [f"b{done.index(True)}"]
 

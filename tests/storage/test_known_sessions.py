@@ -32,23 +32,18 @@ async def _read(store: Store, session: str) -> tuple[bytes | None, list[Any]]:
     return payload, [row.compaction for row in made]
 
 
-async def test_a_compaction_is_seen_after_its_session_was_read_as_plain(sole: Store) -> None:
-    talk = Talk(sole)
-    await talk.turns(1)
-    for _ in range(2):
-        assert await _read(sole, talk.session) == (None, [])
+async def test_what_is_written_is_seen_after_its_session_was_read_as_plain(sole: Store) -> None:
+    talk, other = Talk(sole), Talk(sole)
+    for each in (talk, other):
+        await each.turns(1)
+        for _ in range(2):
+            assert await _read(sole, each.session) == (None, [])
     assert await sole.compactions.add("ns", talk.session, 0, COMPACTION, 5.0)
     assert await _read(sole, talk.session) == (None, [COMPACTION])
-
-
-async def test_settings_are_seen_after_their_session_was_read_as_plain(sole: Store) -> None:
-    talk = Talk(sole)
-    await talk.turns(1)
-    assert await _read(sole, talk.session) == (None, [])
-    await sole.journal.put_settings("ns", talk.session, b"{}")
-    assert await _read(sole, talk.session) == (b"{}", [])
-    await sole.journal.put_settings("ns", talk.session, None)
-    assert await _read(sole, talk.session) == (None, [])
+    await sole.journal.put_settings("ns", other.session, b"{}")
+    assert await _read(sole, other.session) == (b"{}", [])
+    await sole.journal.put_settings("ns", other.session, None)
+    assert await _read(sole, other.session) == (None, [])
 
 
 async def test_a_write_that_its_caller_has_given_up_is_seen(sole: Store) -> None:

@@ -194,13 +194,13 @@ def _at(revision: str, connection: Connection, more: Sequence[str] = ()) -> None
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
     for table, known in _OF_BEFORE.items():
-        _put(connection, table, **known)
+        put_row(connection, table, **known)
     for statement in more:
         connection.execute(text(statement))
     connection.commit()
 
 
-def _put(connection: Connection, table: str, **known: Any) -> None:
+def put_row(connection: Connection, table: str, **known: Any) -> None:
     """A row as an older version may have left it."""
     columns = inspect(connection).get_columns(table)
     values = {c["name"]: known.get(c["name"], _plain(c)) for c in columns if not c["nullable"]}
@@ -292,14 +292,14 @@ STATE = {"usage": {"inputTokens": 7}, "loop": {"compactionCount": 2}, "transcrip
 
 def _with_checkpoints(connection: Connection) -> None:
     _at("0021", connection)
-    _put(connection, "messages", chain=CHAIN, session="s", namespace="n")
+    put_row(connection, "messages", chain=CHAIN, session="s", namespace="n")
     ends = {"ours": f"dcm_{CHAIN.hex()[:32]}", "gone": "dcm_" + "ab" * 16, "foreign": 5}
     for seq, (name, end) in enumerate(ends.items(), 1):
         row = {"session": "s", "namespace": "n", "id": name, "created_at": 5.0}
         payload = json.dumps({"span": {"toId": end}, "runtime": STATE}).encode()
         kept = {"kind": "periodic", "arrival": seq, "span_hash": name.encode(), "payload": payload}
-        _put(connection, "checkpoints", **row, **kept)
-        _put(connection, "events", **row, type="checkpoint", seq=seq)
+        put_row(connection, "checkpoints", **row, **kept)
+        put_row(connection, "events", **row, type="checkpoint", seq=seq)
     for seq, (kind, fields) in enumerate(
         (
             ("conversation_snapshot", STATE),
@@ -310,7 +310,7 @@ def _with_checkpoints(connection: Connection) -> None:
         4,
     ):
         row = {"session": "s", "namespace": "n", "id": str(seq), "created_at": 5.0}
-        _put(connection, "events", **row, type=kind, seq=seq, payload=json.dumps(fields).encode())
+        put_row(connection, "events", **row, type=kind, seq=seq, payload=json.dumps(fields).encode())
     connection.commit()
 
 

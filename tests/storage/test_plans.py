@@ -45,14 +45,10 @@ WHOLE |= {"_BEATS", "FAIL_OPEN_OF", "_FREE_LEASES"}
 WHOLE |= {"FREE_RESERVED", "_FREE_RESERVED_OF"}
 # The scrub of the index of words: how large it is, and the marks that nobody is called by any more.
 WHOLE |= {"_PAGES", "FORGOTTEN"}
-# Which tables there are.
-WHOLE |= {"_THERE"}
 # The newest few exchanges there are.
 WHOLE |= {"NEWEST_OF_ALL"}
 # What is kept too long, once an hour: a row for each session, and one for each namespace.
 WHOLE |= {"_BEFORE", "_OLDEST", "_SIZE", "_SIZES"}
-# The rows of one namespace, of which there is one.
-WHOLE |= {"_OF", "_OF_EACH"}
 # Goes through a namespace, newest first, until it has found enough.
 WHOLE_NAMESPACE = {"_SEARCH", "NEWEST_SESSIONS"}
 # Looks at a row for each of a namespace's sessions, as what adds them up does for the same search.
@@ -67,12 +63,11 @@ ONE_SESSION = {
     "SESSION",
     "SESSIONS_BEFORE",
     "NEWEST_FINISHED",
-    # Exchanges as they are read for people: listed, counted or summed up, of a session or of some.
-    *("_PAGE", "_NUMBERED", "_COUNT", "_NEWEST", "_OPENINGS", "_TOTALS_OF", "_COMPACTED_AT"),
-    "_TOKENS_UNTIL",
-    "_OF_SESSION",
     "PINS_OF",
 }
+# Exchanges as they are read for people: listed, counted or summed up, of a session or of some.
+ONE_SESSION |= {"_PAGE", "_NUMBERED", "_COUNT", "_NEWEST", "_OPENINGS", "_TOTALS_OF", "_COMPACTED_AT"}
+ONE_SESSION |= {"_TOKENS_UNTIL", "_OF_SESSION", "PINS_OF"}
 # Not run themselves: statements are made of them.
 PARTS = {
     "_OWN_SESSIONS",
@@ -110,15 +105,8 @@ def _is_broad(step: str) -> bool:
 
 
 def _is_whole_namespace(step: str) -> bool:
-    small = (
-        "sessions",
-        "credentials",
-        "spending",
-        "recall_marks",
-        "tombstones",
-        "learned_windows",
-        "calibrations",
-    )
+    small = {"sessions", "credentials", "spending", "recall_marks", "tombstones"}
+    small |= {"learned_windows", "calibrations"}
     return _is_broad(step) and step.split()[1] not in small
 
 
@@ -158,24 +146,14 @@ def test_every_statement_is_answered_by_a_key(module: ModuleType, sqlite_url: st
 
 
 # Tables whose rows belong to no namespace, or name one as what is asked for.
-OPEN = {
-    "heartbeat",
-    "keys",
-    "credentials",
-    "namespaces",
-    "pepper",
-    "leases",
-    "reserved",
-    "servers",
-    "usage",
-}
+OPEN = {"heartbeat", "keys", "credentials", "namespaces", "pepper", "leases", "reserved", "servers", "usage"}
 # Of all namespaces: which are to be erased, and what a crash left behind.
 UPSTREAM_NAMESPACE = {"_UNPROVEN", "OPEN_FAILED", "INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
-UPSTREAM_NAMESPACE |= LEARNED | {"_THERE", "_UNFINISHED", "GIVE_UP_IMPORTS"}
+UPSTREAM_NAMESPACE |= LEARNED | {"_UNFINISHED", "GIVE_UP_IMPORTS"}
 # What is kept too long, of anybody, and how much there is of each.
 UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"}
 # The scrub of the index of words: by the numbers of marks that name nobody.
-UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "HAS_REMOVED", "FORGOTTEN", "_REMOVE", "_DROP", "_DROP_ANYHOW"}
+UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "HAS_REMOVED", "FORGOTTEN", "_REMOVE", "_DROP"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.
 # That of a session that is imported or erased is the namespace with a mark.
 SCOPES = {"namespace", "hidden", "scoped_0"}

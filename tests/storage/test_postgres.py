@@ -57,26 +57,6 @@ async def test_a_database_that_takes_no_connections_is_unavailable(empty_postgre
     await store.close()
 
 
-async def test_replicas_share_one_session(url: str) -> None:
-    stores = [await open_store(url, new_id=new_id, deadline_seconds=30) for _ in range(2)]
-    talks = [Talk(store, namespace=new_id(), session="shared") for store in stores]
-    talks[1].namespace = talks[0].namespace
-    said = await talks[0].turns(1)
-
-    async def branch(i: int) -> bytes:
-        talk = talks[i % 2]
-        opened = await talk.asks([*said, b"branch %d" % i], stored=2)
-        answer = talk.answer(opened, b"answer of %d" % i, answers=2)
-        await talk.hears(opened, answer)
-        return answer.chain
-
-    chains = await asyncio.gather(*(branch(i) for i in range(16)))
-    for talk in talks:
-        assert sorted(await talk.heads()) == sorted(chains)
-    for store in stores:
-        await store.close()
-
-
 async def test_a_lock_held_by_another_does_not_hold_us_for_ever(url: str) -> None:
     store = await open_store(url, new_id=new_id, deadline_seconds=1)
     talk = Talk(store, namespace=new_id())

@@ -47,9 +47,8 @@ async def test_an_answer_and_its_charge_are_stored_together_and_survive_an_erase
     assert await store.accounts.used(talk.namespace, DAY) == Use(14)
 
 
-async def test_of_many_at_once_one_is_the_last_that_finds_something_left(store: Store, url: str) -> None:
+async def test_of_many_at_once_one_is_the_last_that_finds_something_left(store: Store, beside: Store) -> None:
     """On any server; what it reserves is released with its charge, or with the server."""
-    beside = await open_store(url, deadline_seconds=20, new_id=new_id)
     asked = [each.accounts.reserve("a", DAY, 30, 100) for each in (store, beside) * 20]
     assert sum(await asyncio.gather(*asked)) == 4
     assert await beside.accounts.used("a", DAY) == Use(0, 120)
@@ -60,7 +59,6 @@ async def test_of_many_at_once_one_is_the_last_that_finds_something_left(store: 
     # More than is reserved is never released: a server that was given up may run on.
     await store.accounts.charge(Charge("a", DAY, 0, 10**6))
     assert (await store.accounts.used("a", DAY)).reserved == 0
-    await beside.close()
 
 
 async def test_what_a_server_reserved_goes_with_it(postgres_url: str) -> None:
@@ -78,8 +76,7 @@ async def test_what_a_server_reserved_goes_with_it(postgres_url: str) -> None:
         await each.close()
 
 
-async def test_what_one_server_charges_another_sees_at_once(store: Store, url: str) -> None:
-    beside = await open_store(url, deadline_seconds=20, new_id=new_id)
+async def test_what_one_server_charges_another_sees_at_once(store: Store, beside: Store) -> None:
     quota = Quota("a", 10)
     here, there = quotas_of(store), quotas_of(beside)
     bills = [await here.bill(quota), await there.bill(quota)]
@@ -93,7 +90,6 @@ async def test_what_one_server_charges_another_sees_at_once(store: Store, url: s
         assert refused.value.retry_seconds == 61
     # A minute later is another day.
     assert await quotas_of(beside, LATE + 60).bill(quota)
-    await beside.close()
 
 
 async def test_an_answer_that_is_stored_twice_is_charged_once(store: Store) -> None:

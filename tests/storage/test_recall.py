@@ -16,7 +16,7 @@ from palimpsest.storage.search import Indexed
 from palimpsest.storage.store import Store
 from sqlalchemy import Connection, text
 
-from tests.storage.recalling import catches_up, finds, is_summarised
+from tests.storage.recalling import catches_up, finds, is_summarised, lacks
 from tests.storage.talk import Talk
 
 # 10,000 characters that no database makes shorter.
@@ -121,8 +121,7 @@ async def test_another_session_is_found_only_where_all_are_asked(store: Store) -
 async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
     talk = Talk(store)
     said = await talk.turns(4)
-    first = await store.search.unindexed("ns", talk.session, 3)
-    assert first is not None
+    first = await lacks(talk, 3)
     assert [row.body for row in first.rows] == said[:3]
     words = [Indexed(row.arrival, ["early"]) for row in first.rows]
     assert await store.search.index("ns", talk.session, first.stretch, words)
@@ -132,8 +131,7 @@ async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
     assert len(await finds(talk, "early", "answer", "question")) == 8
     # Events are nothing to be found, and leave nothing to be done.
     await store.journal.add_events("ns", talk.session, [EventRow("f", "context_summarized", b"{}", 1.0)])
-    missing = await store.search.unindexed("ns", talk.session, 64)
-    assert missing is not None
+    missing = await lacks(talk)
     assert missing.rows == []
     assert await store.search.index("ns", talk.session, missing.stretch, [])
     assert await store.search.unindexed("ns", talk.session, 64) is None
@@ -145,8 +143,7 @@ async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
 async def test_a_stretch_is_added_once(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(2)
-    missing = await store.search.unindexed("ns", talk.session, 64)
-    assert missing is not None
+    missing = await lacks(talk)
     entries = [Indexed(row.arrival, ["word"]) for row in missing.rows]
     results = await asyncio.gather(
         *(store.search.index("ns", talk.session, missing.stretch, entries) for _ in range(8))
@@ -161,20 +158,17 @@ async def test_a_stretch_is_added_once(store: Store) -> None:
 async def test_a_part_of_a_stretch_may_be_added(store: Store) -> None:
     talk = Talk(store)
     await talk.turns(2)
-    missing = await store.search.unindexed("ns", talk.session, 64)
-    assert missing is not None
+    missing = await lacks(talk)
     part = replace(missing.stretch, upto=missing.rows[1].arrival)
     assert await store.search.index("ns", talk.session, part, [Indexed(missing.rows[0].arrival, ["one"])])
-    rest = await store.search.unindexed("ns", talk.session, 64)
-    assert rest is not None
+    rest = await lacks(talk)
     assert [row.body for row in rest.rows] == [b"question 1", b"answer 1"]
 
 
 async def test_nothing_is_added_to_a_session_that_is_gone_or_began_anew(store: Store, url: str) -> None:
     talk = Talk(store)
     await talk.turns(1)
-    missing = await store.search.unindexed("ns", talk.session, 64)
-    assert missing is not None
+    missing = await lacks(talk)
     entries = [Indexed(row.arrival, ["word"]) for row in missing.rows]
     stale = replace(missing.stretch, epoch=missing.stretch.epoch - 1)
     assert not await store.search.index("ns", talk.session, stale, entries)
@@ -223,8 +217,7 @@ async def test_long_bodies_come_a_few_at_a_time(store: Store) -> None:
     talk = Talk(store)
     bodies = [b"A" * 5_000_000, b"B" * 3_000_000, b"C" * 3_000_000]
     await talk.asks(bodies)
-    missing = await store.search.unindexed("ns", talk.session, 64)
-    assert missing is not None
+    missing = await lacks(talk)
     assert [row.body for row in missing.rows] == bodies[:1]
     assert await catches_up(talk, lambda row: ["long", chr(row.body[0]).lower()]) == bodies
     assert (await store.search.find("ns", talk.session, ["long"], 50, 20_000_000)).rows[0].body == bodies[2]

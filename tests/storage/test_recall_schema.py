@@ -15,6 +15,7 @@ from palimpsest.storage.store import open_store
 from sqlalchemy import Connection, inspect, text
 
 from tests.storage.conftest import new_id
+from tests.storage.test_migrate import put_row
 
 # What the row names -> the table and the columns that hold it here.
 WANTED = {
@@ -102,18 +103,8 @@ def written(revision: str, connection: Connection) -> None:
         )
     )
     for table, row in rows:
-        insert(connection, table, row)
+        put_row(connection, table, **row)
     connection.commit()
-
-
-def insert(connection: Connection, table: str, row: dict[str, object]) -> None:
-    """The row, with something in every column that must not be empty."""
-    values = dict(row)
-    for column in inspect(connection).get_columns(table):
-        if not column["nullable"]:
-            values.setdefault(column["name"], column["type"].python_type())
-    names, places = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
-    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
 
 
 @pytest.mark.spec("C09")

@@ -25,33 +25,13 @@ async def test_a_second_server_of_one_file_is_refused_until_the_first_ends(sqlit
 
 async def test_an_exchange_left_open_has_failed_at_the_next_start(sqlite_url: str) -> None:
     store = await open_store(sqlite_url, new_id=new_id)
-    killed = Talk(store)
+    killed, finished = Talk(store), Talk(store)
     await killed.asks([b"q"])
-    assert [point.failed for point in await store.history.known("ns", killed.chains([b"q"]), None)] == [False]
-    await store.close()
-    store = await open_store(sqlite_url, new_id=new_id, sole=True)
-    assert [point.failed for point in await store.history.known("ns", killed.chains([b"q"]), None)] == [True]
-    await store.close()
-
-
-async def test_a_finished_exchange_stays_finished(sqlite_url: str) -> None:
-    store = await open_store(sqlite_url, new_id=new_id)
-    talk = Talk(store)
-    await talk.turns(1)
-    await store.close()
-    store = await open_store(sqlite_url, new_id=new_id, sole=True)
-    assert [
-        point.failed for point in await store.history.known("ns", talk.chains([b"question 0"]), None)
-    ] == [False]
-    await store.close()
-
-
-@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-async def test_on_postgresql_others_may_be_at_work(url: str) -> None:
-    first, second = [await open_store(url, new_id=new_id, sole=True) for _ in range(2)]
-    talk = Talk(first)
-    await talk.asks([b"q"])
-    third = await open_store(url, new_id=new_id, sole=True)
-    assert [point.failed for point in await third.history.known("ns", talk.chains([b"q"]), None)] == [False]
-    for store in (first, second, third):
+    await finished.turns(1)
+    asked = killed.chains([b"q"]), finished.chains([b"question 0"])
+    for has_failed in (False, True):
+        found = [await store.history.known("ns", chains, None) for chains in asked]
+        assert [[point.failed for point in points] for points in found] == [[has_failed], [False]]
         await store.close()
+        store = await open_store(sqlite_url, new_id=new_id, sole=True)
+    await store.close()

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from palimpsest.errors import Conflict, StoreError
+from palimpsest.errors import StoreError
 from palimpsest.storage.database import SqlDatabase, Step, p, rows_of, step
 from palimpsest.storage.postgres_database import open_postgres
 from palimpsest.storage.sqlite.database import SqliteDatabase
 from palimpsest.storage.sqlite.driver import driver
-from palimpsest.storage.store import Store
 
 from tests.kit.postgres import empty_database, executed, server_address
-from tests.storage.talk import Talk
 
 _THINGS = sa.table("things", sa.column("name", sa.Text), sa.column("size", sa.BigInteger))
 PUT = sa.insert(_THINGS).values(name=p("name", sa.Text), size=p("size", sa.BigInteger))
@@ -71,12 +69,3 @@ async def test_what_fails_leaves_nothing_and_the_others_whole(database: SqlDatab
     # On PostgreSQL a snapshot cannot begin within what a failed statement left.
     names = [name for name, _ in await database.read_snapshot(rows_of(ALL))]
     assert names == [f"good {number}" for number in range(4)]
-
-
-async def test_a_name_that_is_taken_refuses_one_unit(store: Store) -> None:
-    first, second, third = (Talk(store) for _ in range(3))
-    await first.asks([b"q"], external_id="mine")
-    outcomes = await asyncio.gather(
-        second.asks([b"q"], external_id="mine"), third.asks([b"q"]), return_exceptions=True
-    )
-    assert [isinstance(outcome, Conflict) for outcome in outcomes] == [True, False]

@@ -20,7 +20,7 @@ from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.database import Step
 from palimpsest.storage.sql import new_row
 from palimpsest.storage.sqlite.database import SqliteDatabase
-from palimpsest.storage.sqlite.driver import driver, sqlite_version
+from palimpsest.storage.sqlite.driver import driver
 from palimpsest.storage.store import Store, open_store
 from palimpsest.storage.tables import HEARTBEAT
 
@@ -86,20 +86,6 @@ async def test_a_unit_that_the_database_refuses_leaves_nothing(store: Store) -> 
     assert await store.history.message("ns", answer.chain) is None
 
 
-async def test_a_row_that_cannot_be_written_harms_nobody_else(store: Store) -> None:
-    good, bad = Talk(store), Talk(store)
-    bad.clock = 10.0
-    chain = bad.chains([b"q"])[0]
-    huge = replace(bad.message(b"q", chain=chain, parent=b""), tokens=2**70)
-    results = await asyncio.gather(
-        good.asks([b"q"]), bad.opens(messages=[huge], base=b"", head=chain), return_exceptions=True
-    )
-    assert isinstance(results[1], StoreError)
-    assert await good.said([b"q"]) == [b"q"]
-    assert await store.history.session("ns", bad.session) is None
-    await good.turns(1)
-
-
 async def test_waiting_for_the_database_is_bounded(sqlite_url: str) -> None:
     store = await open_store(sqlite_url, new_id=new_id, deadline_seconds=0.5)
     blocker = driver.connect(_path(sqlite_url), isolation_level=None)
@@ -136,10 +122,6 @@ async def test_closing_empties_the_log_and_deleted_bytes_are_gone(sqlite_url: st
     assert not wal.exists() or wal.stat().st_size == 0
     assert b"canary-canary" not in path.read_bytes()
     assert said[0] in path.read_bytes()
-
-
-def test_the_version_of_sqlite_is_told() -> None:
-    assert sqlite_version().count(".") == 2
 
 
 async def _write_until_the_disk_fails(url: str) -> None:

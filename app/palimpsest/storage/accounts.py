@@ -303,19 +303,17 @@ _KEY_USED = sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KE
 
 def _sum_of(table: sa.Table) -> sa.ScalarSelect[int]:
     """The tokens of an account's day."""
-    of_day = table.c.account == p("account", sa.Text), table.c.day == p("day", sa.Text)
+    of_day = table.c.account == p("account"), table.c.day == p("day")
     return sa.select(total_of(table.c.tokens)).where(*of_day).scalar_subquery()
 
 
 _USED = sa.select(_sum_of(USAGE), _sum_of(RESERVED))
 _NEW_RESERVED = insert(RESERVED).from_select(
     RESERVED.c.keys(),
-    sa.select(*(p(column) for column in RESERVED.c)).where(
-        _sum_of(USAGE) + _sum_of(RESERVED) < p("limit", sa.BigInteger)
-    ),
+    sa.select(*(p(column) for column in RESERVED.c)).where(_sum_of(USAGE) + _sum_of(RESERVED) < p("limit")),
 )
 _RESERVE = replacing(_NEW_RESERVED, tokens=RESERVED.c.tokens + _NEW_RESERVED.excluded.tokens)
-_LEFT = RESERVED.c.tokens - p("released", sa.BigInteger)
+_LEFT = RESERVED.c.tokens - p("released")
 _NONE: sa.ColumnElement[int] = sa.literal_column("0")
 # Never below zero: a server that was given up, and runs on, releases what is gone already.
 _RELEASE = (
@@ -329,11 +327,11 @@ _CHARGE = replacing(_NEW_USE, tokens=USAGE.c.tokens + _NEW_USE.excluded.tokens)
 
 _WINDOWS = (
     sa.select(*LEARNED_WINDOWS.c)
-    .where(LEARNED_WINDOWS.c.learned_at >= p("since", sa.Double))
+    .where(LEARNED_WINDOWS.c.learned_at >= p("since"))
     .order_by(LEARNED_WINDOWS.c.learned_at.desc())
     .limit(most(_MOST_WINDOWS))
 )
-_OLD_WINDOWS = sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.learned_at < p("since", sa.Double))
+_OLD_WINDOWS = sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.learned_at < p("since"))
 _LEARN_WINDOW = replacing(new_row(LEARNED_WINDOWS), "tokens", "source", "learned_at")
 _FORGET_WINDOWS = sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.model == p("model"))
 _FORGET_OWN_WINDOWS = _FORGET_WINDOWS.where(of_namespace(LEARNED_WINDOWS))

@@ -48,6 +48,7 @@ from palimpsest.storage.sql import (
     plain,
     replacing,
     row_in_session,
+    rows_in,
     unpacked,
 )
 from palimpsest.storage.tables import COMPACTIONS, PREPARED, SESSION_SETTINGS
@@ -228,7 +229,7 @@ _BY_ID = (
 )
 _AUTHORS = (
     sa.select(COMPACTIONS.c.author, sa.func.count())
-    .where(of_namespace(COMPACTIONS), COMPACTIONS.c.created_at >= p("since", sa.Double))
+    .where(of_namespace(COMPACTIONS), COMPACTIONS.c.created_at >= p("since"))
     .group_by(COMPACTIONS.c.author)
 )
 _OF_SESSION = sa.select(*_STORED).where(of_session(COMPACTIONS)).order_by(COMPACTIONS.c.arrival)
@@ -247,6 +248,6 @@ _UNDO = (
     .where(of_session(COMPACTIONS), COMPACTIONS.c.id == p("id"), COMPACTIONS.c.undone_at.is_(None))
     .values(undone_at=p(COMPACTIONS.c.undone_at))
 )
-_PREPARED = sa.select(PREPARED.c.model, PREPARED.c.payload).where(of_session(PREPARED))
+_PREPARED = rows_in(PREPARED, "model", "payload")
 _PREPARE = replacing(row_in_session(PREPARED), "id", "model", "payload")
 _NO_LONGER_PREPARED = sa.delete(PREPARED).where(of_session(PREPARED), PREPARED.c.id == p("id"))

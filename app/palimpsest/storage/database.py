@@ -43,7 +43,7 @@ _REMEDIES: Mapping[Reason, str] = {
 # What `Recent` keeps if nothing else is said.
 REMEMBERED = 50_000
 # The prefix of our parameters: SQLAlchemy reserves a table's column names in its INSERT and UPDATE.
-_MARK = "p_"
+MARK = "p_"
 
 
 def p(
@@ -51,8 +51,8 @@ def p(
 ) -> BindParameter[Any]:
     """A parameter with this name, or with a column's name and type."""
     if isinstance(what, str):
-        return bindparam(_MARK + what, type_=type_)
-    return bindparam(_MARK + what.name, type_=what.type)
+        return bindparam(MARK + what, None, type_=type_)
+    return bindparam(MARK + what.name, None, type_=what.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ class Compiler(dict[Statement, Compiled]):
     def __missing__(self, statement: Statement) -> Compiled:
         """The statement in this dialect."""
         element = statement() if isinstance(statement, partial) else statement
-        text = element.compile(dialect=self._dialect)
+        text = element.compile(dialect=self._dialect, compile_kwargs={"render_postcompile": True})
         order: Sequence[str] = getattr(text, "positiontup", None) or ()
-        constants = {k: v for k, v in text.params.items() if not k.startswith(_MARK)}
-        names = tuple(name.removeprefix(_MARK) for name in order)
+        constants = {k: v for k, v in text.params.items() if not k.startswith(MARK)}
+        names = tuple(name.removeprefix(MARK) for name in order)
         compiled = self[statement] = Compiled(str(text), names, _binding(names, constants))
         return compiled
 

@@ -68,6 +68,8 @@ from palimpsest.storage.sql import (
     of_session,
     packed,
     rows_among,
+    rows_in,
+    same_session,
     sized,
     there_is,
     unfinished,
@@ -106,8 +108,6 @@ _SHORT_AT_ONCE = 256
 # Namespaces erased in one call: each is a transaction.
 _NAMESPACES_AT_ONCE = most(16)
 _MOST_MARKS = most(4096)
-# Tombstones looked up by one statement.
-_MARKS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Erasure(Repository):
         """
         asked = {"namespace": namespace, "session": session, "before": before or AFTER_ALL_IDS}
         sessions = [row[0] for row in (yield from rows_of(_SHORT_SESSIONS, **asked))]
-        rows = yield from rows_among(_ASKED_IN, "session", sessions, namespace=namespace)
+        rows = yield from rows_among(_ASKED_IN, sessions, namespace=namespace)
         packs = {pack for *_, pack in rows if pack}
         digests = {digest for pack in packs for digest in unpacked(pack)}
         bodies = yield from bodies_of(namespace, digests)
@@ -256,8 +256,8 @@ class Erasure(Repository):
     @from_snapshot
     def is_buried(self, namespace: str, marks: Sequence[bytes]) -> Reading[bool]:
         """True when a tombstone exists for one of `marks`."""
-        for group, _ in grouped("mark", marks, (_MARKS,)):
-            if (yield from rows_of(_BURIED, namespace=namespace, **group)):
+        for group, size in grouped(marks):
+            if (yield from rows_of(_BURIED[size], namespace=namespace, **group)):
                 return True
         return False
 
@@ -365,7 +365,7 @@ ERASED: sa.ColumnElement[str] = sa.literal_column("'erased'", sa.Text)
 
 def _in_sessions(name: str, *where: Where) -> Scope:
     """By session id, which every table has near the beginning of its key. Also of sessions being imported."""
-    hidden = sa.and_(SESSIONS.c.namespace == p("hidden", sa.Text), SESSIONS.c.found_by != ERASED)
+    hidden = sa.and_(SESSIONS.c.namespace == p("hidden"), SESSIONS.c.found_by != ERASED)
     ids = sa.select(SESSIONS.c.id).where(sa.or_(of_namespace(SESSIONS), hidden), *where)
     return Scope(name, lambda table: sa.and_(table.c.session.in_(ids), of_namespace(table)))
 
@@ -495,10 +495,8 @@ OF_UNPROVEN = {
 
 
 def _first_answers() -> Query:
-    firsts = sa.select(MESSAGES.c.chain).where(
-        of_session(MESSAGES), MESSAGES.c.relayed.is_(sa.true()), MESSAGES.c.answers == ONE
-    )
-    rebased = sa.select(REBASES.c.chain).where(of_session(REBASES), REBASES.c.answers >= ONE)
+    firsts = rows_in(MESSAGES, "chain").where(MESSAGES.c.relayed.is_(sa.true()), MESSAGES.c.answers == ONE)
+    rebased = rows_in(REBASES, "chain").where(REBASES.c.answers >= ONE)
     every = sa.union_all(firsts, _rewritten_answers(), rebased, _import_ends()).subquery()
     return sa.select(every.c.chain).limit(_MOST_MARKS)
 
@@ -507,13 +505,11 @@ def _rewritten_answers() -> Query:
     """Messages the client sent in place of a first answer: no relayed answer comes back in such a list."""
     first = MESSAGES.alias("first")
     stands_there = there_is(
-        first.c.session == MESSAGES.c.session,
+        same_session(first, MESSAGES),
         first.c.parent == MESSAGES.c.parent,
-        first.c.namespace == MESSAGES.c.namespace,
         first.c.relayed.is_(sa.true()),
     )
-    return sa.select(MESSAGES.c.chain).where(
-        of_session(MESSAGES),
+    return rows_in(MESSAGES, "chain").where(
         MESSAGES.c.role == sa.literal_column("'assistant'"),
         MESSAGES.c.relayed.is_(sa.false()),
         MESSAGES.c.answers < ONE,
@@ -529,14 +525,12 @@ def _import_ends() -> Query:
     event = sa.select(sa.func.min(EVENTS.c.seq)).where(of_session(EVENTS)).scalar_subquery()
     end = sa.select(sa.func.max(MESSAGES.c.arrival)).where(of_session(MESSAGES), MESSAGES.c.arrival < event)
     imported = there_is(SESSION_ROW, SESSIONS.c.found_by == sa.literal_column("'import'"))
-    return sa.select(MESSAGES.c.chain).where(
-        of_session(MESSAGES), MESSAGES.c.arrival == end.scalar_subquery(), imported
-    )
+    return rows_in(MESSAGES, "chain").where(MESSAGES.c.arrival == end.scalar_subquery(), imported)
 
 
 def _unproven() -> Query:
     """Unproven namespaces created and last used before `before`."""
-    before = p("before", sa.Double)
+    before = p("before")
     used = sa.select(1).where(SESSIONS.c.namespace == NAMESPACES.c.id, SESSIONS.c.updated_at >= before)
     unused = (NAMESPACES.c.proven_at.is_(None), NAMESPACES.c.created_at < before, ~sa.exists(used))
     oldest = sa.select(NAMESPACES.c.id).where(*unused).order_by(NAMESPACES.c.created_at)
@@ -544,15 +538,14 @@ def _unproven() -> Query:
 
 
 AT_REST = ~there_is(
-    EXCHANGES.c.session == SESSIONS.c.id,
-    EXCHANGES.c.namespace == SESSIONS.c.namespace,
+    same_session(EXCHANGES, SESSIONS),
     IS_OPEN,
 )
 # No other transaction inserts bodies until the unit ends.
 _HOLD_BODIES = sa.text("LOCK TABLE bodies IN SHARE ROW EXCLUSIVE MODE")
 # Locks the row, and makes writes fail that are fenced by the old epoch.
 _HIDDEN = {
-    "namespace": p("hidden", sa.Text),
+    "namespace": p("hidden"),
     "external_id": sa.null(),
     "found_by": ERASED,
     "epoch": SESSIONS.c.epoch + ONE,
@@ -561,9 +554,7 @@ _CLAIM = sa.update(SESSIONS).where(SESSION_ROW).values(_HIDDEN)
 # As `_CLAIM`. On PostgreSQL a row that another server has just written is looked at again: a request and its
 # answer both change `updated_at`.
 _CLAIM_UNUSED = (
-    sa.update(SESSIONS)
-    .where(SESSION_ROW, SESSIONS.c.updated_at <= p("at", sa.Double), AT_REST)
-    .values(_HIDDEN)
+    sa.update(SESSIONS).where(SESSION_ROW, SESSIONS.c.updated_at <= p("at"), AT_REST).values(_HIDDEN)
 )
 # Locks the row on PostgreSQL: nobody proves the namespace while its rows are deleted.
 _CLAIM_UNPROVEN = (
@@ -573,20 +564,18 @@ _CLAIM_UNPROVEN = (
 )
 _UNPROVEN = _unproven()
 _ARRIVALS = sa.select(SESSIONS.c.arrivals).where(
-    SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text)
+    SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden")
 )
 _IS_HIDDEN = sa.and_(SESSIONS.c.namespace >= UNFINISHED, SESSIONS.c.namespace < AFTER_UNFINISHED)
 _UNFINISHED = sa.select(SESSIONS.c.namespace, SESSIONS.c.id).where(_IS_HIDDEN, SESSIONS.c.found_by == ERASED)
 GIVE_UP_IMPORT = (
     sa.update(SESSIONS)
-    .where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden", sa.Text))
+    .where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden"))
     .values(found_by=ERASED)
 )
 # At a start: imports that a kill has cut, of a time at which no other server writes them any more.
 GIVE_UP_IMPORTS = (
-    sa.update(SESSIONS)
-    .where(_IS_HIDDEN, SESSIONS.c.updated_at < p("before", sa.Double))
-    .values(found_by=ERASED)
+    sa.update(SESSIONS).where(_IS_HIDDEN, SESSIONS.c.updated_at < p("before")).values(found_by=ERASED)
 )
 _BURY = new_row(TOMBSTONES).on_conflict_do_nothing()
 _SESSIONS = (
@@ -608,40 +597,31 @@ _SHORT_SESSIONS = (
     .limit(most(_SHORT_AT_ONCE))
 )
 _ASKED_IN = sized(
-    lambda size: (
-        sa.select(
-            *columns_of(MESSAGES, "session", "created_at", "role", "answers"),
-            BODIES.c.body,
-            PREAMBLES.c.bodies,
-        )
-        .join(BODIES, HAS_BODY)
-        .join(
-            PREAMBLES,
-            sa.and_(
-                PREAMBLES.c.digest == MESSAGES.c.preamble,
-                PREAMBLES.c.session == MESSAGES.c.session,
-                PREAMBLES.c.namespace == MESSAGES.c.namespace,
-            ),
-            isouter=True,
-        )
-        .where(
-            of_namespace(MESSAGES),
-            among(MESSAGES.c.session, "session", size),
-            MESSAGES.c.relayed.is_(sa.false()),
-        )
-        .order_by(MESSAGES.c.session, MESSAGES.c.arrival)
+    sa.select(
+        *columns_of(MESSAGES, "session", "created_at", "role", "answers"),
+        BODIES.c.body,
+        PREAMBLES.c.bodies,
     )
+    .join(BODIES, HAS_BODY)
+    .join(
+        PREAMBLES,
+        sa.and_(
+            PREAMBLES.c.digest == MESSAGES.c.preamble,
+            same_session(PREAMBLES, MESSAGES),
+        ),
+        isouter=True,
+    )
+    .where(
+        of_namespace(MESSAGES),
+        among(MESSAGES.c.session),
+        MESSAGES.c.relayed.is_(sa.false()),
+    )
+    .order_by(MESSAGES.c.session, MESSAGES.c.arrival)
 )
 _DIGESTS = digests(SESSION)
 _FIRST_ANSWERS = _first_answers()
-_REQUESTS = (
-    sa.select(MESSAGES.c.chain)
-    .where(of_session(MESSAGES), MESSAGES.c.is_head.is_(sa.true()))
-    .limit(_MOST_MARKS)
-)
+_REQUESTS = rows_in(MESSAGES, "chain").where(MESSAGES.c.is_head.is_(sa.true())).limit(_MOST_MARKS)
 _ANY_TOMBSTONE = sa.select(TOMBSTONES.c.mark).where(of_namespace(TOMBSTONES)).limit(ONE)
-_BURIED = (
-    sa.select(TOMBSTONES.c.mark)
-    .where(among(TOMBSTONES.c.mark, "mark", _MARKS), of_namespace(TOMBSTONES))
-    .limit(ONE)
+_BURIED = sized(
+    sa.select(TOMBSTONES.c.mark).where(among(TOMBSTONES.c.mark), of_namespace(TOMBSTONES)).limit(ONE)
 )

@@ -24,6 +24,8 @@ from palimpsest.storage.sql import (
     of_session,
     plain,
     rows_among,
+    rows_in,
+    same_session,
     sized,
     total_of,
 )
@@ -154,7 +156,7 @@ class ExchangeLog(Repository):
 
     async def totals_of(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[Total]]:
         """The sums of each of `sessions`; those without an exchange are left out."""
-        reading = rows_among(_TOTALS_OF, "session", sessions, namespace=namespace)
+        reading = rows_among(_TOTALS_OF, sessions, namespace=namespace)
         found: dict[str, list[Total]] = {}
         for session, day, *rest in await self._db.read_snapshot(reading):
             found.setdefault(session, []).append(Total(int(day), *rest))
@@ -174,7 +176,7 @@ class ExchangeLog(Repository):
 
         In our count; sessions without a compaction are left out.
         """
-        reading = rows_among(_COMPACTED_AT, "session", sessions, namespace=namespace)
+        reading = rows_among(_COMPACTED_AT, sessions, namespace=namespace)
         found: dict[str, list[int]] = {}
         for session, tokens in sorted(await self._db.read_snapshot(reading), key=itemgetter(1)):
             found.setdefault(session, []).append(tokens)
@@ -182,12 +184,12 @@ class ExchangeLog(Repository):
 
     async def newest(self, namespace: str, sessions: Sequence[str]) -> dict[str, LoggedExchange]:
         """The newest exchange of each of `sessions`; those without one are left out."""
-        rows = await self._db.read_snapshot(rows_among(_NEWEST, "session", sessions, namespace=namespace))
+        rows = await self._db.read_snapshot(rows_among(_NEWEST, sessions, namespace=namespace))
         return {session: LoggedExchange(*exchange) for session, *exchange in rows}
 
     async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, bytes]:
         """The first 2,000 bytes of the first user message of each of `sessions`."""
-        rows = await self._db.read_snapshot(rows_among(_OPENINGS, "session", sessions, namespace=namespace))
+        rows = await self._db.read_snapshot(rows_among(_OPENINGS, sessions, namespace=namespace))
         return {session: bytes(body) for session, body in rows if body is not None}
 
     async def spellings(
@@ -204,7 +206,7 @@ def _spellings(
     namespace: str, session: str, chains: Sequence[bytes]
 ) -> Reading[dict[bytes, list[tuple[float, bytes]]]]:
     asked = {"namespace": namespace, "session": session}
-    rows = yield from rows_among(_VARIANTS, "chain", chains, **asked)
+    rows = yield from rows_among(_VARIANTS, chains, **asked)
     bodies = yield from bodies_of(namespace, [row[1] for row in rows])
     found: dict[bytes, list[tuple[float, bytes]]] = {}
     for chain, digest, at in sorted(rows, key=lambda row: row[2]):
@@ -213,23 +215,20 @@ def _spellings(
     return found
 
 
-def _openings(size: int) -> Query:
+def _openings() -> Query:
     """The bodies are cut by the database: one may have megabytes."""
     first = (
         sa.select(sa.func.substr(BODIES.c.body, ONE, most(_OPENING_BYTES), type_=sa.LargeBinary))
         .join(MESSAGES, HAS_BODY)
         .where(
-            MESSAGES.c.session == SESSIONS.c.id,
-            MESSAGES.c.namespace == SESSIONS.c.namespace,
+            same_session(MESSAGES, SESSIONS),
             MESSAGES.c.role == sa.literal_column("'user'"),
         )
         .order_by(MESSAGES.c.arrival)
         .limit(ONE)
         .scalar_subquery()
     )
-    return sa.select(SESSIONS.c.id, first).where(
-        among(SESSIONS.c.id, "session", size), of_namespace(SESSIONS)
-    )
+    return sa.select(SESSIONS.c.id, first).where(among(SESSIONS.c.id), of_namespace(SESSIONS))
 
 
 def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
@@ -256,13 +255,13 @@ def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
 
 def _totals_since(*, by_day: bool) -> Query:
     """Ids grow with time, so that older rows are not read."""
-    rows = _totals(by_day=by_day).where(EXCHANGES.c.id >= p("since", sa.Text))
+    rows = _totals(by_day=by_day).where(EXCHANGES.c.id >= p("since"))
     return rows.order_by(sa.desc("day"), EXCHANGES.c.model).limit(most(_MOST_TOTALS))
 
 
-def _compacted_at(size: int) -> Query:
+def _compacted_at() -> Query:
     """The least whole prompt of each compaction's turns: that of the first one."""
-    where = (of_namespace(EXCHANGES), among(EXCHANGES.c.session, "session", size))
+    where = (of_namespace(EXCHANGES), among(EXCHANGES.c.session))
     under = (EXCHANGES.c.compaction.is_not(None), EXCHANGES.c.tokens_full.is_not(None))
     rows = sa.select(EXCHANGES.c.session, sa.func.min(EXCHANGES.c.tokens_full)).where(*where, *under)
     return rows.group_by(EXCHANGES.c.session, EXCHANGES.c.compaction)
@@ -289,25 +288,18 @@ _OPENING_BYTES = 2_000
 # Longer numbers are no numbers of exchanges.
 _DIGITS = 12
 _COLUMNS = columns_of(EXCHANGES, *LoggedExchange.__slots__)
-_BEFORE = EXCHANGES.c.arrival < p("before", sa.BigInteger)
+_BEFORE = EXCHANGES.c.arrival < p("before")
 _OF_SESSION = sa.select(*_COLUMNS).where(of_session(EXCHANGES))
 _PAGE = _OF_SESSION.where(_BEFORE).order_by(EXCHANGES.c.arrival.desc()).limit(LIMIT)
 _NUMBERED = _OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place", sa.BigInteger))
 _NAMED = _OF_SESSION.where(EXCHANGES.c.id == p("id"))
-_VARIANTS = sized(
-    lambda size: sa.select(*columns_of(VARIANTS, "chain", "digest", "created_at")).where(
-        of_session(VARIANTS),
-        among(VARIANTS.c.chain, "chain", size),
-    )
-)
-_NEWEST, _OPENINGS = sized(lambda size: newest_of_sessions(size, _COLUMNS)), sized(_openings)
+_VARIANTS = sized(rows_in(VARIANTS, "chain", "digest", "created_at").where(among(VARIANTS.c.chain)))
+_NEWEST, _OPENINGS = sized(newest_of_sessions(_COLUMNS)), sized(_openings())
 _TOTALS = {by_day: _totals_since(by_day=by_day) for by_day in (True, False)}
-_TOTALS_OF = sized(
-    lambda size: _totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session, "session", size))
-)
-_COMPACTED_AT = sized(_compacted_at)
+_TOTALS_OF = sized(_totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session)))
+_COMPACTED_AT = sized(_compacted_at())
 _TOKENS_UNTIL = sa.select(
     *(total_of(EXCHANGES.c[f"{name}_tokens"]) for name in ("prompt", "completion", "cached")),
     sa.func.count(sa.func.coalesce(EXCHANGES.c.prompt_tokens, EXCHANGES.c.completion_tokens)),
-).where(of_session(EXCHANGES), EXCHANGES.c.finished_at <= p("until", sa.Double))
+).where(of_session(EXCHANGES), EXCHANGES.c.finished_at <= p("until"))
 _COUNT = sa.select(sa.func.count()).where(of_session(EXCHANGES), _BEFORE)

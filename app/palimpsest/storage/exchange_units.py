@@ -40,6 +40,7 @@ from palimpsest.storage.sql import (
     plain,
     replacing,
     row_in_session,
+    same_session,
     there_is,
     unfinished,
 )
@@ -440,7 +441,7 @@ def _reopened(given: Any) -> dict[str, Any]:
 def _release_name() -> sa.Update:
     """Only for a session that begins: a repeated call must not take the name from the next one."""
     own = SESSIONS.alias("own_session")
-    begun = there_is(own.c.namespace == p("namespace"), own.c.id == p("session", sa.Text))
+    begun = there_is(own.c.namespace == p("namespace"), own.c.id == p("session"))
     named = (SESSIONS.c.external_id == p("external_id"), of_namespace(SESSIONS))
     return sa.update(SESSIONS).where(*named, ~begun).values(external_id=sa.null())
 
@@ -449,7 +450,7 @@ def _begin_import() -> Insert:
     """Unless it is there in its place. An import that was cut is taken up again."""
     row = {column.name: p(column) for column in SESSIONS.c} | {"id": p("session", sa.Text)}
     own = SESSIONS.alias("own_session")
-    there = there_is(own.c.namespace == p("into", sa.Text), own.c.id == p("session", sa.Text))
+    there = there_is(own.c.namespace == p("into"), own.c.id == p("session"))
     new = insert(SESSIONS).from_select(list(row), sa.select(*row.values()).where(~there))
     return replacing(new, "updated_at")
 
@@ -529,9 +530,7 @@ TOUCH_SESSION = (
 )
 BEGIN_IMPORT = _begin_import()
 END_IMPORT = (
-    sa.update(SESSIONS)
-    .where(SESSION_ROW)
-    .values(namespace=p("into", sa.Text), external_id=p(SESSIONS.c.external_id))
+    sa.update(SESSIONS).where(SESSION_ROW).values(namespace=p("into"), external_id=p(SESSIONS.c.external_id))
 )
 ADD_MESSAGE = new_row(MESSAGES).on_conflict_do_nothing()
 PUT_BODY = new_row(BODIES).on_conflict_do_nothing()
@@ -621,8 +620,7 @@ RESTORE_REBASE_HEAD = _flag(REBASES, sa.true(), at_chain(REBASES, "base"), ~is_e
 # A regenerate that failed leaves the earlier answer as the branch's head.
 _CHILD = MESSAGES.alias("child")
 _HAS_CHILD_HEAD = there_is(
-    _CHILD.c.namespace == MESSAGES.c.namespace,
-    _CHILD.c.session == MESSAGES.c.session,
+    same_session(_CHILD, MESSAGES),
     _CHILD.c.parent == MESSAGES.c.chain,
     _CHILD.c.is_head.is_(sa.true()),
 )

@@ -398,9 +398,7 @@ def _deepest(
     scope, scoped = {"namespace": namespace, "session": session}, session is not None
     for part, size in _parts_from_the_end(chains):
         points = sql.POINTS_AT_DEEPEST[size, scoped, answered]
-        if found := [
-            _point(row) for row in (yield from rows_of(points, **scope, **listed("chain", part, size)))
-        ]:
+        if found := [_point(row) for row in (yield from rows_of(points, **scope, **listed(part, size)))]:
             return [point for point in found if point.answers or not answered]
     return []
 
@@ -419,7 +417,7 @@ def _relayed(namespace: str, canonicals: Sequence[bytes], session: str | None) -
     for start in range(0, len(canonicals), sql.CANONICALS):
         # A canonical digest is 32 bytes: the empty one pads the list and matches nothing.
         part = [*canonicals[start : start + sql.CANONICALS], b""]
-        asked = {"namespace": namespace, "session": session, **listed("canonical", part, sql.CANONICALS)}
+        asked = {"namespace": namespace, "session": session, **listed(part, sql.CANONICALS)}
         rows = yield from rows_of(sql.RELAYED[session is not None], **asked)
         found.extend(_point(row) for row in rows)
     order = {canonical: i for i, canonical in enumerate(canonicals)}
@@ -463,7 +461,7 @@ def _path(key: Params, chain: bytes, since: bytes = b"") -> Reading[list[Row]]:
 def _facts(key: Params, found: Mapping[bytes, Row], chains: Sequence[bytes]) -> Reading[list[Row]]:
     """The stored messages at `chains`; those not in `found` are read."""
     missing = [chain for chain in chains if chain not in found]
-    rows = yield from rows_among(sql.MESSAGES_AMONG, "chain", missing, **key)
+    rows = yield from rows_among(sql.MESSAGES_AMONG, missing, **key)
     every = {**found, **{row[0]: row for row in rows}}
     return [every[chain] for chain in chains if chain in every]
 
@@ -486,7 +484,7 @@ def _said(key: Params, before: int | None, limit: int) -> Reading[tuple[list[Sai
 
 def _texts(key: Params, instructions: Iterable[bytes], digests: Iterable[bytes]) -> Reading[Texts]:
     named: dict[bytes, Sequence[bytes]] = dict.fromkeys(instructions, ())
-    rows = yield from rows_among(sql.PREAMBLES_AMONG, "digest", named, **key)
+    rows = yield from rows_among(sql.PREAMBLES_AMONG, named, **key)
     named |= {row[0]: unpacked(row[1]) for row in rows}
     every = [*(digest for each in named.values() for digest in each), *digests]
     bodies = yield from bodies_of(str(key["namespace"]), every)

@@ -28,6 +28,8 @@ from palimpsest.storage.sql import (
     of_session,
     replacing,
     row_in_session,
+    rows_in,
+    same_session,
     sized,
     there_is,
 )
@@ -105,7 +107,9 @@ def _is_whole(table: sa.FromClause) -> Where:
 
 def _deepest(size: int, *, scoped: bool, answered: bool) -> sa.ScalarSelect[Any]:
     """The last of `size` digests, oldest first, that names a stored point."""
-    listed: list[Any] = [(p(f"chain_{i}", sa.LargeBinary), sa.literal_column(str(i))) for i in range(size)]
+    listed: list[Any] = [
+        (p(f"value_{i + 1}", sa.LargeBinary), sa.literal_column(str(i))) for i in range(size)
+    ]
     columns = (sa.column("chain", sa.LargeBinary), sa.column("place", sa.Integer))
     asked = sa.values(*columns, name="asked").data(listed).cte("asked")
 
@@ -130,8 +134,7 @@ def _point(point: sa.FromClause, message: sa.FromClause, relayed: Where) -> Quer
     outcome = (
         sa.select(EXCHANGES.c.state)
         .where(
-            EXCHANGES.c.namespace == point.c.namespace,
-            EXCHANGES.c.session == point.c.session,
+            same_session(EXCHANGES, point),
             EXCHANGES.c.head == point.c.chain,
         )
         .order_by(EXCHANGES.c.arrival.desc())
@@ -153,11 +156,7 @@ def _points_at_deepest(size: int, *, scoped: bool, answered: bool) -> sa.Compoun
         *_scope(MESSAGES, scoped=scoped), MESSAGES.c.chain == chain, MESSAGES.c.state.in_(ON_PATH)
     )
     anchor = MESSAGES.alias("anchor")
-    is_anchor = sa.and_(
-        anchor.c.namespace == REBASES.c.namespace,
-        anchor.c.chain == REBASES.c.anchor,
-        anchor.c.session == REBASES.c.session,
-    )
+    is_anchor = sa.and_(same_session(anchor, REBASES), anchor.c.chain == REBASES.c.anchor)
     rebases = _point(REBASES, anchor, sa.true().label("relayed")).select_from(REBASES).join(anchor, is_anchor)
     rebases = rebases.where(*_scope(REBASES, scoped=scoped), REBASES.c.chain == chain)
     newest = (
@@ -173,7 +172,7 @@ def _relayed(*, scoped: bool) -> Query:
         sa.select(MESSAGES.c.chain, MESSAGES.c.session)
         .where(
             *_scope(MESSAGES, scoped=scoped),
-            MESSAGES.c.canonical == p(f"canonical_{i}", sa.LargeBinary),
+            MESSAGES.c.canonical == p(f"value_{i + 1}"),
             MESSAGES.c.relayed.is_(sa.true()),
             MESSAGES.c.state.in_(ON_PATH),
         )
@@ -226,7 +225,7 @@ def walk(via: str, names: Sequence[str], goes_on: Callable[[sa.CTE, sa.ColumnEle
 
 def _until_since(start: sa.CTE, _: sa.ColumnElement[int]) -> Where:
     """Stop at `since`, unless that point is a rebase, whose earlier messages are still needed."""
-    return sa.or_(start.c.chain.is_distinct_from(p("since", sa.LargeBinary)), start.c.members.is_not(None))
+    return sa.or_(start.c.chain.is_distinct_from(p("since")), start.c.members.is_not(None))
 
 
 def _newest_of_all() -> Query:
@@ -240,24 +239,20 @@ def _newest_of_all() -> Query:
 
 BY_BASE = walk("base", FACTS, _until_since)
 BY_ANCHOR = walk("anchor", FACTS, _until_since)
-MESSAGES_AMONG = sized(
-    lambda size: sa.select(*columns_of(MESSAGES, *FACTS)).where(
-        of_session(MESSAGES), among(MESSAGES.c.chain, "chain", size)
-    )
-)
+MESSAGES_AMONG = sized(rows_in(MESSAGES, *FACTS).where(among(MESSAGES.c.chain)))
 MESSAGE = (
     sa.select(MESSAGES.c.session, BODIES.c.body, *columns_of(MESSAGES, *FACTS))
     .join(BODIES, HAS_BODY)
     .where(
         of_namespace(MESSAGES),
         _is_whole(MESSAGES),
-        MESSAGES.c.chain >= p("first", sa.LargeBinary),
-        MESSAGES.c.chain <= p("last", sa.LargeBinary),
+        MESSAGES.c.chain >= p("first"),
+        MESSAGES.c.chain <= p("last"),
     )
     .order_by(MESSAGES.c.chain, MESSAGES.c.session.desc())
     .limit(ONE)
 )
-PREAMBLE = sa.select(PREAMBLES.c.bodies).where(of_session(PREAMBLES), PREAMBLES.c.digest == p("digest"))
+PREAMBLE = rows_in(PREAMBLES, "bodies").where(PREAMBLES.c.digest == p("digest"))
 NEWEST_OF_ALL = _newest_of_all()
 # What was said in a session before an arrival, the newest first.
 SAID_BEFORE = (
@@ -265,7 +260,7 @@ SAID_BEFORE = (
     .join(BODIES, HAS_BODY)
     .where(
         of_session(MESSAGES),
-        MESSAGES.c.arrival < p("before", sa.BigInteger),
+        MESSAGES.c.arrival < p("before"),
         MESSAGES.c.role.in_([sa.literal_column("'user'"), sa.literal_column("'assistant'")]),
     )
     .order_by(MESSAGES.c.arrival.desc())
@@ -294,19 +289,15 @@ POINTS = sa.union_all(
         *columns_of(REBASES, "is_head", "chain", "depth", "answers", "preamble"),
     ).where(of_session(REBASES)),
 )
-REQUESTS = sa.select(
-    *columns_of(EXCHANGES, "head", "preamble", "arrival", "mark", "mode", "tokens_full")
-).where(of_session(EXCHANGES), EXCHANGES.c.state.not_in(OFF_PATH))
-PREAMBLES_AMONG = sized(
-    lambda size: sa.select(PREAMBLES.c.digest, PREAMBLES.c.bodies).where(
-        of_session(PREAMBLES), among(PREAMBLES.c.digest, "digest", size)
-    )
+REQUESTS = rows_in(EXCHANGES, "head", "preamble", "arrival", "mark", "mode", "tokens_full").where(
+    EXCHANGES.c.state.not_in(OFF_PATH)
 )
+PREAMBLES_AMONG = sized(rows_in(PREAMBLES, "digest", "bodies").where(among(PREAMBLES.c.digest)))
 
 
 def _counted(table: sa.Table) -> sa.ColumnElement[int]:
-    own = (table.c.namespace == SESSIONS.c.namespace, table.c.session == SESSIONS.c.id)
-    return sa.select(sa.func.count()).select_from(table).where(*own).scalar_subquery()
+    own = same_session(table, SESSIONS)
+    return sa.select(sa.func.count()).select_from(table).where(own).scalar_subquery()
 
 
 def _by_name(rows: Query) -> Statement:
@@ -341,8 +332,7 @@ SESSIONS_BEFORE = (
         sa.or_(
             p("is_any", sa.Boolean),
             there_is(
-                EXCHANGES.c.session == SESSIONS.c.id,
-                EXCHANGES.c.namespace == SESSIONS.c.namespace,
+                same_session(EXCHANGES, SESSIONS),
                 *(
                     sa.or_(p(EXCHANGES.c[name]).is_(None), EXCHANGES.c[name] == p(EXCHANGES.c[name]))
                     for name in LISTED_BY
@@ -379,10 +369,6 @@ RESPONSE = (
     .order_by(EXCHANGES.c.id.desc())
     .limit(ONE)
 )
-PINS_OF = (
-    sa.select(*columns_of(PINS, "chain", "created_at", "lifted_at"))
-    .where(of_session(PINS))
-    .order_by(PINS.c.arrival)
-)
+PINS_OF = rows_in(PINS, "chain", "created_at", "lifted_at").order_by(PINS.c.arrival)
 PUT_PIN = replacing(row_in_session(PINS), lifted_at=p(PINS.c.lifted_at))
 REMOVE_PIN = sa.delete(PINS).where(of_session(PINS), PINS.c.chain == p("chain"), PINS.c.lifted_at.is_(None))

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import sqlalchemy as sa
 
-from palimpsest.storage.database import Params, Recent, Repository, SqlDatabase, Statement, Step, p, step
+from palimpsest.storage.database import Params, Recent, Repository, SqlDatabase, Step, p, step
 from palimpsest.storage.sql import (
     AFTER_ALL_ARRIVALS,
     AFTER_ALL_IDS,
@@ -22,6 +22,7 @@ from palimpsest.storage.sql import (
     IS_OPEN,
     LIMIT,
     ONE,
+    SIZES,
     Query,
     Where,
     among,
@@ -37,6 +38,8 @@ from palimpsest.storage.sql import (
     plain,
     replacing,
     row_in_session,
+    rows_in,
+    sized,
     there_is,
 )
 from palimpsest.storage.tables import (
@@ -184,9 +187,9 @@ class Journal(Repository):
         self, namespace: str, session: str, after: int, limit: int, types: Sequence[str] = ()
     ) -> list[EventRow]:
         """Events with a `seq` above `after`, oldest first; of these types (at most 32), or of all."""
-        named = listed("type", [plain(each) for each in types], _MOST_TYPES) if types else {}
+        named = listed([plain(each) for each in types], _MOST_TYPES) if types else {}
         asked = {"namespace": namespace, "session": session, "after": after, "limit": limit, **named}
-        rows = await self._rows(_EVENTS[bool(types)], **asked)
+        rows = await self._rows(_EVENTS_OF_TYPES[_MOST_TYPES] if types else _EVENTS, **asked)
         return [EventRow(*row) for row in rows]
 
     async def add_checkpoint(
@@ -240,10 +243,10 @@ class Journal(Repository):
         before: int | None = None,
     ) -> list[MemoryRow]:
         """The session's memories, newest first; of these kinds, or of all; `before` as in `checkpoints`."""
-        named = listed("kind", kinds or _KINDS, len(_KINDS))
+        named = listed(kinds or _KINDS, SIZES[0])
         asked = {"namespace": namespace, "session": session, "limit": limit, **named}
         asked["before"] = AFTER_ALL_ARRIVALS if before is None else before
-        return [MemoryRow(*row) for row in await self._rows(_MEMORIES, **asked)]
+        return [MemoryRow(*row) for row in await self._rows(_MEMORIES[SIZES[0]], **asked)]
 
     async def search_memories(
         self, namespace: str, words: Sequence[str], limit: int, before: str | None = None
@@ -255,7 +258,7 @@ class Journal(Repository):
         1000 characters; without words, all memories match.
         """
         held = [_searched(word[:_WORD_CHARS].encode("utf-8", "surrogatepass")) for word in words]
-        patterns = listed("word", [f"%{literally(word)}%" for word in held] or ["%"], _MOST_WORDS)
+        patterns = listed([f"%{literally(word)}%" for word in held] or ["%"], _MOST_WORDS)
         asked = {"namespace": namespace, "limit": limit, **patterns}
         asked["before"] = plain(before) if before else AFTER_ALL_IDS
         rows = await self._rows(_SEARCH, **asked)
@@ -275,7 +278,9 @@ class Journal(Repository):
             raise ValueError(f"at most {_MOST_FOLDED} memories are folded at once, not {len(ids)}")
         steps = [arrivals_step(key, 1), Step(_PUT_BLOCK, memory_rows(key, [block], 0), "touched")]
         if ids:
-            steps.insert(1, step(_REMOVE_ALL, **key, **listed("id", ids, _MOST_FOLDED), count=len(ids)))
+            steps.insert(
+                1, step(_REMOVE_ALL[_MOST_FOLDED], **key, **listed(ids, _MOST_FOLDED), count=len(ids))
+            )
         return (await self._db.write(steps))[-1] > 0
 
     async def settings_of(self, namespace: str, session: str) -> bytes | None:
@@ -358,9 +363,9 @@ def _searched(text: bytes) -> str:
     return text.decode("utf-8", "replace").replace("\0", "\ufffd").casefold()
 
 
-def _events(*of_types: Where) -> Statement:
+def _events(*of_types: Where) -> Query:
     rows = sa.select(*columns_of(EVENTS, "id", "type", "payload", "created_at", "seq"))
-    after = EVENTS.c.seq > p("after", sa.BigInteger)
+    after = EVENTS.c.seq > p("after")
     rows = rows.where(of_session(EVENTS), after, *of_types).order_by(EVENTS.c.seq)
     return rows.limit(LIMIT)
 
@@ -373,25 +378,24 @@ def _memories(*where: Where) -> Query:
 def _remove_all() -> sa.Delete:
     """Delete all listed rows, or none when one is missing: concurrent folds make one block."""
     there = MEMORIES.alias("there")
-    found = sa.select(sa.func.count()).where(of_session(there), among(there.c.id, "id", _MOST_FOLDED))
+    found = sa.select(sa.func.count()).where(of_session(there), among(there.c.id))
     return sa.delete(MEMORIES).where(
         of_session(MEMORIES),
-        among(MEMORIES.c.id, "id", _MOST_FOLDED),
-        found.scalar_subquery() == p("count", sa.Integer),
+        among(MEMORIES.c.id),
+        found.scalar_subquery() == p("count"),
     )
 
 
 ADD_EVENT = row_in_session(EVENTS).on_conflict_do_nothing()
 ADD_NUMBERED_EVENT = new_row(EVENTS).on_conflict_do_nothing()
 ADD_EVENT_IN_EPOCH = row_in_session(EVENTS, IN_EPOCH).on_conflict_do_nothing()
-_EVENTS = {False: _events(), True: _events(among(EVENTS.c.type, "type", _MOST_TYPES))}
+_EVENTS = _events()
+_EVENTS_OF_TYPES = sized(_events(among(EVENTS.c.type)), [_MOST_TYPES])
 
-_STORED_CHECKPOINTS = sa.select(
-    *columns_of(CHECKPOINTS, "id", "kind", "point", "created_at", "arrival")
-).where(of_session(CHECKPOINTS))
+_STORED_CHECKPOINTS = rows_in(CHECKPOINTS, "id", "kind", "point", "created_at", "arrival")
 _ADD_CHECKPOINT = row_in_session(CHECKPOINTS).on_conflict_do_nothing()
 _CHECKPOINTS = (
-    _STORED_CHECKPOINTS.where(CHECKPOINTS.c.arrival < p("before", sa.BigInteger))
+    _STORED_CHECKPOINTS.where(CHECKPOINTS.c.arrival < p("before"))
     .order_by(CHECKPOINTS.c.arrival.desc())
     .limit(LIMIT)
 )
@@ -402,18 +406,20 @@ ADD_MEMORY_IN_EPOCH = row_in_session(MEMORIES, IN_EPOCH).on_conflict_do_nothing(
 _PUT_BLOCK = replacing(
     row_in_session(MEMORIES), "arrival", "kind", "text", "searched", "compaction", "created_at"
 )
-_REMOVE_ALL = _remove_all()
-_MEMORIES = _memories(
-    MEMORIES.c.session == p("session"),
-    among(MEMORIES.c.kind, "kind", len(_KINDS)),
-    MEMORIES.c.arrival < p("before", sa.BigInteger),
-).order_by(MEMORIES.c.arrival.desc())
+_REMOVE_ALL = sized(_remove_all())
+_MEMORIES = sized(
+    _memories(
+        MEMORIES.c.session == p("session"),
+        among(MEMORIES.c.kind),
+        MEMORIES.c.arrival < p("before"),
+    ).order_by(MEMORIES.c.arrival.desc())
+)
 _SEARCH = _memories(
     MEMORIES.c.id < p("before"),
-    *(MEMORIES.c.searched.like(p(f"word_{i}", sa.Text), escape=ESCAPE) for i in range(_MOST_WORDS)),
+    *(MEMORIES.c.searched.like(p(f"value_{i + 1}"), escape=ESCAPE) for i in range(_MOST_WORDS)),
 ).order_by(MEMORIES.c.id.desc())
 
-_SETTINGS = sa.select(SESSION_SETTINGS.c.payload).where(of_session(SESSION_SETTINGS))
+_SETTINGS = rows_in(SESSION_SETTINGS, "payload")
 _PUT_SETTINGS = replacing(row_in_session(SESSION_SETTINGS), "payload")
 _REMOVE_SETTINGS = sa.delete(SESSION_SETTINGS).where(of_session(SESSION_SETTINGS))
 
@@ -428,14 +434,12 @@ _SPENDING = sa.select(
 
 _HELD = (LEASES.c.key == p("key"), LEASES.c.holder == p("holder"))
 # Evaluated once the row is locked: of two concurrent takers the second sees the first's lease.
-_IS_FREE = sa.or_(
-    LEASES.c.expires_at <= p("now", sa.Double), LEASES.c.holder == new_row(LEASES).excluded.holder
-)
+_IS_FREE = sa.or_(LEASES.c.expires_at <= p("now"), LEASES.c.holder == new_row(LEASES).excluded.holder)
 _TAKE_LEASE = replacing(new_row(LEASES), "holder", "expires_at", where=_IS_FREE)
 _RENEW_LEASE = sa.update(LEASES).where(*_HELD).values(expires_at=p(LEASES.c.expires_at))
 _RELEASE_LEASE = sa.delete(LEASES).where(*_HELD)
 _IS_LEASED = sa.select(LEASES.c.key).where(
-    LEASES.c.key == p("key"), LEASES.c.expires_at > p("now", sa.Double), LEASES.c.holder != p("besides")
+    LEASES.c.key == p("key"), LEASES.c.expires_at > p("now"), LEASES.c.holder != p("besides")
 )
 
 _IS_THERE = there_is(SERVERS.c.id == p("id"))
@@ -452,7 +456,7 @@ _STOPPED = sa.delete(SERVERS).where(SERVERS.c.id == p("id"), SERVERS.c.beats == 
 # No process is left to close the exchanges of a killed one; failed, they do not make a retry ambiguous.
 OPEN_FAILED = sa.update(EXCHANGES).where(IS_OPEN).values(state=sa.literal_column("'failed'"))
 # All only after `_STOPPED` has removed the server's row: a server that beat since still has one.
-FAIL_OPEN_OF = OPEN_FAILED.where(EXCHANGES.c.server == p("id", sa.Text), ~_IS_THERE)
+FAIL_OPEN_OF = OPEN_FAILED.where(EXCHANGES.c.server == p("id"), ~_IS_THERE)
 _FREE_LEASES = sa.delete(LEASES).where(LEASES.c.holder == p("id"), ~_IS_THERE)
 _FREE_RESERVED_OF = sa.delete(RESERVED).where(RESERVED.c.server == p("id"), ~_IS_THERE)
 FREE_RESERVED = sa.delete(RESERVED)

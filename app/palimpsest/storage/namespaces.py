@@ -18,13 +18,13 @@ from palimpsest.storage.sql import (
     LIMIT,
     ONE,
     Query,
-    Where,
     among,
     columns_of,
     most,
     of_namespace,
     plain,
     rows_among,
+    same_session,
     sized,
     total_of,
 )
@@ -129,54 +129,52 @@ class Namespaces(Repository):
         return [Failure(*row) for row in rows]
 
     async def _each(self, statements: Any, namespaces: Sequence[str], **asked: object) -> Any:
-        reading = rows_among(statements, "namespace", namespaces, **asked)
+        reading = rows_among(statements, namespaces, **asked)
         return await self._db.read_snapshot(reading, seconds=_SECONDS)
 
 
-def _in(table: sa.Table, size: int) -> Where:
-    return among(table.c.namespace, "namespace", size)
-
-
-def _sessions(size: int) -> Query:
+def _sessions() -> Query:
     times = sa.func.max(SESSIONS.c.updated_at), sa.func.min(SESSIONS.c.created_at)
-    counted = sa.select(SESSIONS.c.namespace, sa.func.count(), *times).where(_in(SESSIONS, size))
+    counted = sa.select(SESSIONS.c.namespace, sa.func.count(), *times).where(among(SESSIONS.c.namespace))
     return counted.group_by(SESSIONS.c.namespace)
 
 
-def _messages(size: int) -> Query:
-    same = sa.and_(MESSAGES.c.session == SESSIONS.c.id, MESSAGES.c.namespace == SESSIONS.c.namespace)
+def _messages() -> Query:
+    same = same_session(MESSAGES, SESSIONS)
     counted = sa.select(SESSIONS.c.namespace, sa.func.count()).join(MESSAGES, same)
-    return counted.where(_in(SESSIONS, size)).group_by(SESSIONS.c.namespace)
+    return counted.where(among(SESSIONS.c.namespace)).group_by(SESSIONS.c.namespace)
 
 
-_SINCE = EXCHANGES.c.id >= p("since", sa.Text)
+_SINCE = EXCHANGES.c.id >= p("since")
 _FAILED = EXCHANGES.c.state.not_in([sa.literal_column("'done'"), sa.literal_column("'open'")])
 _TOKENS = sa.func.coalesce(EXCHANGES.c.prompt_tokens, sa.literal_column("0")) + sa.func.coalesce(
     EXCHANGES.c.completion_tokens, sa.literal_column("0")
 )
 
 
-def _turns(size: int) -> Query:
-    later = EXCHANGES.c.id >= p("tokens_since", sa.Text)
+def _turns() -> Query:
+    later = EXCHANGES.c.id >= p("tokens_since")
     sums = total_of(sa.case((_FAILED, ONE))), total_of(sa.case((later, _TOKENS)))
-    counted = sa.select(EXCHANGES.c.namespace, sa.func.count(), *sums).where(_SINCE, _in(EXCHANGES, size))
+    counted = sa.select(EXCHANGES.c.namespace, sa.func.count(), *sums).where(
+        _SINCE, among(EXCHANGES.c.namespace)
+    )
     return counted.group_by(EXCHANGES.c.namespace)
 
 
-def _models(size: int) -> Query:
+def _models() -> Query:
     names = ("prompt", "cached", "written", "completion")
     sums = [total_of(EXCHANGES.c[f"{name}_tokens"]) for name in names]
     counted = EXCHANGES.c.prompt_tokens.is_not(None)
     by = columns_of(EXCHANGES, "namespace", "model")
-    rows = sa.select(*by, *sums).where(_SINCE, counted, _in(EXCHANGES, size)).group_by(*by)
+    rows = sa.select(*by, *sums).where(_SINCE, counted, among(EXCHANGES.c.namespace)).group_by(*by)
     return rows.order_by(sums[0].desc()).limit(most(_MOST_MODELS))
 
 
 _COLUMNS = columns_of(NAMESPACES, *NamespaceRow.__slots__)
 _PAGE = sa.select(*_COLUMNS).where(NAMESPACES.c.id > p("after")).order_by(NAMESPACES.c.id).limit(LIMIT)
 _NAMED = sa.select(*_COLUMNS).where(NAMESPACES.c.id == p("id"))
-_SESSIONS, _MESSAGES = sized(_sessions), sized(_messages)
-_TURNS, _MODELS = sized(_turns), sized(_models)
+_SESSIONS, _MESSAGES = sized(_sessions()), sized(_messages())
+_TURNS, _MODELS = sized(_turns()), sized(_models())
 _FAILURES = (
     sa.select(*columns_of(EXCHANGES, *Failure.__slots__))
     .where(of_namespace(EXCHANGES), _SINCE, _FAILED)

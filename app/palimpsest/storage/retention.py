@@ -147,9 +147,7 @@ _OLDEST_FIRST = (
 _WITH_LIMITS = sa.select(KEYS.c.namespace).where(
     sa.or_(KEYS.c.retention_days.is_not(None), KEYS.c.retention_bytes.is_not(None))
 )
-_BEFORE = _OLDEST_FIRST.where(
-    SESSIONS.c.updated_at < p("at", sa.Double), SESSIONS.c.namespace.not_in(_WITH_LIMITS)
-)
+_BEFORE = _OLDEST_FIRST.where(SESSIONS.c.updated_at < p("at"), SESSIONS.c.namespace.not_in(_WITH_LIMITS))
 _OLDEST = _OLDEST_FIRST.where(of_namespace(SESSIONS))
 _BYTES = total_of(sa.func.length(BODIES.c.body))
 _SIZES = (

@@ -20,6 +20,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -66,6 +67,8 @@ from palimpsest.storage.sql import (
     of_namespace,
     of_session,
     rows_among,
+    rows_in,
+    same_session,
     sized,
     there_is,
     unpacked,
@@ -282,10 +285,10 @@ class Search(Repository):
         }
         parents = yield from _messages(MESSAGES_AMONG, key, here.values())
         # The neighbour across a rebase is its anchor, in both directions.
-        jumps = {row[0]: row[1] for row in (yield from rows_among(ANCHORS, "chain", here.values(), **key))}
+        jumps = {row[0]: row[1] for row in (yield from rows_among(ANCHORS, here.values(), **key))}
         parents += yield from _messages(MESSAGES_AMONG, key, jumps.values())
         after = yield from _messages(CHILDREN, key, asked)
-        jumped = {row[0]: row[1] for row in (yield from rows_among(JUMPS, "chain", asked, **key))}
+        jumped = {row[0]: row[1] for row in (yield from rows_among(JUMPS, asked, **key))}
         after += yield from _messages(CHILDREN, key, jumped)
         unread = {each.row.chain: each for each in (*parents, *after)}
         rows = {row.chain: row for row in (yield from _read(namespace, list(unread.values())))}
@@ -306,7 +309,7 @@ class Search(Repository):
         Walks back no further than the oldest of them.
         """
         key = {"namespace": namespace, "session": session}
-        rows = yield from rows_among(ARRIVALS, "chain", [*chains, head], **key)
+        rows = yield from rows_among(ARRIVALS, [*chains, head], **key)
         arrivals = {row[0]: row[1] for row in rows}
         held = [arrivals[chain] for chain in chains if chain in arrivals]
         if not held:
@@ -457,10 +460,10 @@ def _entries(namespace: str, entries: Sequence[int]) -> Reading[list[_Unread]]:
     for number, places in arrivals.items():
         named = yield from rows_of(SESSION_OF_NUMBER, namespace=namespace, number=number)
         key: Params = {"namespace": namespace, "session": named[0][0] if named else None}
-        messages = yield from rows_among(MESSAGES_AT, "arrival", places, **key)
+        messages = yield from rows_among(MESSAGES_AT, places, **key)
         rows = [_message_of(row) for row in messages]
         others = set(places).difference(map(_arrival, rows))
-        summaries = yield from rows_among(SUMMARIES_AT, "arrival", others, **key)
+        summaries = yield from rows_among(SUMMARIES_AT, others, **key)
         rows += [_summary_of(row) for row in summaries]
         found.update((number * PLACES + _arrival(each), each) for each in rows)
     return [found[entry] for entry in entries if entry in found]
@@ -492,7 +495,7 @@ def _weight(entries: int, holding: int) -> int:
 def _messages(
     statements: Mapping[int, Statement], key: Params, chains: Iterable[bytes]
 ) -> Reading[list[_Unread]]:
-    return [_message_of(row) for row in (yield from rows_among(statements, "chain", chains, **key))]
+    return [_message_of(row) for row in (yield from rows_among(statements, chains, **key))]
 
 
 # The columns of messages and summaries; callers add a condition.
@@ -506,25 +509,25 @@ _MESSAGES = (
     .join(BODIES, HAS_BODY)
     .where(of_session(MESSAGES))
 )
-_SUMMARIES = sa.select(
-    *columns_of(COMPACTIONS, "session", "id", "watermark", "arrival", "undone_at", "created_at", "summary")
-).where(of_session(COMPACTIONS))
+_SUMMARIES = rows_in(
+    COMPACTIONS, "session", "id", "watermark", "arrival", "undone_at", "created_at", "summary"
+)
 
 
 def _after(rows: Query, table: sa.Table) -> Statement:
-    after = rows.where(table.c.arrival > p("after", sa.BigInteger))
+    after = rows.where(table.c.arrival > p("after"))
     return after.order_by(table.c.arrival).limit(LIMIT)
 
 
 def _before(rows: Query, table: sa.Table) -> Statement:
-    before = rows.where(table.c.arrival < p("before", sa.BigInteger))
+    before = rows.where(table.c.arrival < p("before"))
     return before.order_by(table.c.arrival.desc()).limit(LIMIT)
 
 
 MESSAGES_AFTER, SUMMARIES_AFTER = _after(_MESSAGES, MESSAGES), _after(_SUMMARIES, COMPACTIONS)
 MESSAGES_BEFORE, SUMMARIES_BEFORE = _before(_MESSAGES, MESSAGES), _before(_SUMMARIES, COMPACTIONS)
-MESSAGES_AT = sized(lambda size: _MESSAGES.where(among(MESSAGES.c.arrival, "arrival", size)))
-SUMMARIES_AT = sized(lambda size: _SUMMARIES.where(among(COMPACTIONS.c.arrival, "arrival", size)))
+MESSAGES_AT = sized(_MESSAGES.where(among(MESSAGES.c.arrival)))
+SUMMARIES_AT = sized(_SUMMARIES.where(among(COMPACTIONS.c.arrival)))
 NEWEST_SESSIONS = (
     sa.select(SESSIONS.c.id)
     .where(of_namespace(SESSIONS))
@@ -535,7 +538,7 @@ NEWEST_SESSIONS = (
 
 # How far a session is in the index, and moving its mark.
 
-_MARK = sa.and_(RECALL_MARKS.c.session == SESSIONS.c.id, RECALL_MARKS.c.namespace == SESSIONS.c.namespace)
+_MARK = same_session(RECALL_MARKS, SESSIONS)
 _MARKED = sa.func.coalesce(RECALL_MARKS.c.arrival, 0)
 
 
@@ -574,9 +577,9 @@ LAGGING = (
 MOVE_MARK = _move_mark()
 ADD_WORDS = insert(RECALL_WORDS).from_select(
     ["rowid", "words"],
-    sa.select(
-        RECALL_MARKS.c.number * PLACES + p("place", sa.BigInteger), WordsOf("words", holds=False)
-    ).where(of_session(RECALL_MARKS)),
+    sa.select(RECALL_MARKS.c.number * PLACES + p("place"), WordsOf("words", holds=False)).where(
+        of_session(RECALL_MARKS)
+    ),
 )
 
 
@@ -616,10 +619,10 @@ def _best(size: int) -> Query:
 
 
 TOTALS = {False: _totals(of_namespace(RECALL_MARKS)), True: _totals(of_session(RECALL_MARKS))}
-COUNTS = sized(_counts, WORD_SIZES)
-BEST = sized(_best, WORD_SIZES)
+COUNTS = {size: partial(_counts, size) for size in WORD_SIZES}
+BEST = {size: partial(_best, size) for size in WORD_SIZES}
 SESSION_OF_NUMBER = sa.select(RECALL_MARKS.c.session).where(
-    RECALL_MARKS.c.number == p("number", RECALL_MARKS.c.number.type), of_namespace(RECALL_MARKS)
+    RECALL_MARKS.c.number == p("number"), of_namespace(RECALL_MARKS)
 )
 
 
@@ -628,7 +631,7 @@ SESSION_OF_NUMBER = sa.select(RECALL_MARKS.c.session).where(
 
 def _until_oldest(_: sa.CTE, arrival: sa.ColumnElement[int]) -> Where:
     """Walk back to `oldest`, and through rebases: these arrive before the new messages in their list."""
-    return sa.or_(arrival >= p("oldest", sa.BigInteger), REBASES.c.members.is_not(None))
+    return sa.or_(arrival >= p("oldest"), REBASES.c.members.is_not(None))
 
 
 WALK = walk("base", ("chain",), _until_oldest)
@@ -644,14 +647,10 @@ IS_LINE = (
     .select_from(MESSAGES)
     .where(of_session(MESSAGES))
 )
-MESSAGES_AMONG = sized(lambda size: _MESSAGES.where(among(MESSAGES.c.chain, "chain", size)))
+MESSAGES_AMONG = sized(_MESSAGES.where(among(MESSAGES.c.chain)))
 # Without ORDER BY, for which SQLite would read the whole session by arrival.
-CHILDREN = sized(lambda size: _MESSAGES.where(among(MESSAGES.c.parent, "chain", size)).limit(_MOST_AFTER))
-ARRIVALS = sized(
-    lambda size: sa.select(MESSAGES.c.chain, MESSAGES.c.arrival).where(
-        of_session(MESSAGES), among(MESSAGES.c.chain, "chain", size)
-    )
-)
-_REBASES = sa.select(REBASES.c.chain, REBASES.c.anchor).where(of_session(REBASES))
-ANCHORS = sized(lambda size: _REBASES.where(among(REBASES.c.chain, "chain", size)))
-JUMPS = sized(lambda size: _REBASES.where(among(REBASES.c.anchor, "chain", size)).limit(_MOST_AFTER))
+CHILDREN = sized(_MESSAGES.where(among(MESSAGES.c.parent)).limit(_MOST_AFTER))
+ARRIVALS = sized(rows_in(MESSAGES, "chain", "arrival").where(among(MESSAGES.c.chain)))
+_REBASES = rows_in(REBASES, "chain", "anchor")
+ANCHORS = sized(_REBASES.where(among(REBASES.c.chain)))
+JUMPS = sized(_REBASES.where(among(REBASES.c.anchor)).limit(_MOST_AFTER))

@@ -12,8 +12,10 @@ from typing import Any, TypeAlias, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.expression import ClauseElement
 
-from palimpsest.storage.database import Params, Reading, Row, Statement, Step, p, rows_of, step
+from palimpsest.storage.database import MARK, Params, Reading, Row, Statement, Step, p, rows_of, step
 from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, SESSIONS
 
 # A condition, and a query.
@@ -58,6 +60,17 @@ def of_session(table: sa.FromClause) -> Where:
 def columns_of(table: sa.Table, *names: str) -> list[sa.ColumnElement[Any]]:
     """These columns, in this order."""
     return [table.c[name] for name in names]
+
+
+def rows_in(table: sa.Table, *names: str) -> Query:
+    """These columns of the session's rows."""
+    return sa.select(*columns_of(table, *names)).where(of_session(table))
+
+
+def same_session(table: Any, other: Any) -> Where:
+    """In a join: rows of one session."""
+    session = other.c.id if other is SESSIONS else other.c.session
+    return sa.and_(table.c.session == session, table.c.namespace == other.c.namespace)
 
 
 def total_of(value: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
@@ -139,52 +152,54 @@ def literally(text: str) -> str:
     return text
 
 
-def listed(name: str, values: Sequence[object], size: int) -> dict[str, object]:
-    """`size` parameters for `values` (at least one); the last value pads the rest."""
-    return {f"{name}_{i}": values[min(i, len(values) - 1)] for i in range(size)}
+def listed(values: Sequence[object], size: int) -> dict[str, object]:
+    """The parameters `value_1` and so on for `values` (at least one); the last value pads the rest."""
+    return {f"value_{i + 1}": values[min(i, len(values) - 1)] for i in range(size)}
 
 
-def among(column: sa.ColumnElement[Any], name: str, size: int) -> Where:
-    """The column has one of the values of `listed`."""
-    return column.in_([p(f"{name}_{i}", column.type) for i in range(size)])
+def among(column: sa.ColumnElement[Any]) -> Where:
+    """The column has one of the values of `listed`, as many as `sized` says."""
+    return column.in_(sa.bindparam(f"{MARK}value", [], expanding=True, type_=column.type))
 
 
-def sized(
-    build: Callable[[int], sa.ColumnElement[Any] | Query | Any], sizes: Iterable[int] = SIZES
-) -> dict[int, Statement]:
-    """The statement for each size of a list of values."""
-    return {size: partial(build, size) for size in sizes}
+def sized(statement: ClauseElement, sizes: Iterable[int] = SIZES) -> dict[int, Statement]:
+    """The statement with `among` for each size of a list of values."""
+    return {size: partial(_of_size, statement, size) for size in sizes}
+
+
+def _of_size(statement: ClauseElement, size: int) -> ClauseElement:
+    def fill(parameter: sa.BindParameter[Any]) -> None:
+        if parameter.expanding:
+            parameter.value = [None] * size
+
+    return visitors.cloned_traverse(statement, {}, {"bindparam": fill})
 
 
 def grouped(
-    name: str, values: Sequence[object], sizes: Sequence[int] = SIZES
+    values: Sequence[object], sizes: Sequence[int] = SIZES
 ) -> Iterator[tuple[dict[str, object], int]]:
     """Parameters for `values` in groups of the smallest size, or of the largest if there are more."""
     size = sizes[0] if len(values) <= sizes[0] else sizes[-1]
     for start in range(0, len(values), size):
-        yield listed(name, values[start : start + size], size), size
+        yield listed(values[start : start + size], size), size
 
 
 def rows_among(
-    statements: Mapping[int, Statement], name: str, values: Iterable[object], **params: object
+    statements: Mapping[int, Statement], values: Iterable[object], **params: object
 ) -> Reading[list[Row]]:
     """The rows of a sized statement for any number of values, duplicates removed."""
     found: list[Row] = []
-    for group, size in grouped(name, list(dict.fromkeys(values)), tuple(statements)):
+    for group, size in grouped(list(dict.fromkeys(values)), tuple(statements)):
         found += yield from rows_of(statements[size], **params, **group)
     return found
 
 
-_BODIES = sized(
-    lambda size: sa.select(BODIES.c.digest, BODIES.c.body).where(
-        of_namespace(BODIES), among(BODIES.c.digest, "digest", size)
-    )
-)
+_BODIES = sized(sa.select(BODIES.c.digest, BODIES.c.body).where(of_namespace(BODIES), among(BODIES.c.digest)))
 
 
 def bodies_of(namespace: str, digests: Iterable[bytes]) -> Reading[dict[bytes, bytes]]:
     """Bodies by their digests."""
-    rows = yield from rows_among(_BODIES, "digest", digests, namespace=namespace)
+    rows = yield from rows_among(_BODIES, digests, namespace=namespace)
     return {row[0]: row[1] for row in rows}
 
 
