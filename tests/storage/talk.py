@@ -200,3 +200,18 @@ class Talk:
         """What the store has on the path that the list `bodies` names."""
         rows = await self.store.history.messages(self.namespace, self.session, self.chains(bodies)[-1])
         return [row.body for row in rows]
+
+
+async def talked(store: Store, turns: int) -> tuple[Talk, list[bytes]]:
+    """A conversation of so many turns, and the list as the client holds it."""
+    talk = Talk(store)
+    return talk, await talk.turns(turns)
+
+
+async def answered(store: Store, **more: Any) -> tuple[Talk, OpenExchange, StoredMessage]:
+    """A conversation of a question and its answer, which ends as `hears` says."""
+    talk = Talk(store)
+    opened = await talk.asks([b"q"])
+    answer = talk.answer(opened, b"a")
+    await talk.hears(opened, answer, **more)
+    return talk, opened, answer

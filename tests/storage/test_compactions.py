@@ -12,7 +12,7 @@ from palimpsest.storage.compactions import JournalEntries
 from palimpsest.storage.journal import EventRow, MemoryRow
 from palimpsest.storage.store import Store
 
-from tests.storage.talk import Talk
+from tests.storage.talk import Talk, talked
 
 COMPACTION = Compaction(
     id="c1",
@@ -37,8 +37,7 @@ COMPACTION = Compaction(
 
 
 async def test_a_compaction_reads_back_as_it_was_stored(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     bare = replace(COMPACTION, id="c2", watermark=b"", kept=(), masks=(), summary="", model=None, parents=())
     assert await store.compactions.add("ns", talk.session, 0, COMPACTION, 5.0)
     assert await store.compactions.add("ns", talk.session, 0, bare, 4.0)
@@ -83,8 +82,7 @@ async def test_a_compaction_is_found_by_its_id_alone(store: Store) -> None:
 
 
 async def test_pins_are_kept_once_in_their_order(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(2)
+    talk, said = await talked(store, 2)
     chains = talk.chains(said)
     for chain in (chains[2], chains[0], chains[2]):
         await store.history.add_pin("ns", talk.session, chain, 1.0)
@@ -111,8 +109,7 @@ async def beside(store: Store, session: str) -> list[str]:
 
 
 async def test_a_compaction_is_stored_with_its_memories_and_events(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     for _ in range(2):
         assert await store.compactions.add("ns", talk.session, 0, COMPACTION, 5.0, ALSO)
         assert await beside(store, talk.session) == ["c1", "m1", "m2", "e1", "e2"]
@@ -122,8 +119,7 @@ async def test_a_compaction_is_stored_with_its_memories_and_events(store: Store)
 
 
 async def test_one_that_comes_too_late_leaves_nothing_behind(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     assert not await store.compactions.add("ns", talk.session, 1, COMPACTION, 5.0, ALSO)
     for namespace, session in (("other", talk.session), ("ns", "no such session")):
         assert not await store.compactions.add(namespace, session, 0, COMPACTION, 5.0, ALSO)
@@ -131,8 +127,7 @@ async def test_one_that_comes_too_late_leaves_nothing_behind(store: Store) -> No
 
 
 async def test_one_that_cannot_be_stored_whole_leaves_nothing_behind(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     refused = JournalEntries(
         memories=ALSO.memories, events=[*ALSO.events, EventRow("e3", "t", cast(bytes, None), 5.0)]
     )

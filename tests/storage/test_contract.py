@@ -13,7 +13,7 @@ from palimpsest.storage.accounts import Calibration, KeyRow, LearnedWindow
 from palimpsest.storage.exchange_units import Variant
 from palimpsest.storage.store import Store
 
-from tests.storage.talk import Talk, digest
+from tests.storage.talk import Talk, digest, talked
 
 HOSTILE = [
     b'{"role":"user","content":"\\u0000"}',
@@ -28,8 +28,7 @@ HOSTILE = [
 
 
 async def test_a_conversation_reads_back_as_it_was_said(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(5)
+    talk, said = await talked(store, 5)
     assert await talk.said(said) == said
     assert await talk.heads() == [talk.chains(said)[-1]]
     row = await talk.row()
@@ -41,16 +40,14 @@ async def test_a_conversation_reads_back_as_it_was_said(store: Store) -> None:
 
 
 async def test_the_path_to_a_point_in_the_middle_ends_there(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(3)
+    talk, said = await talked(store, 3)
     assert await talk.said(said[:3]) == said[:3]
     assert await store.history.path("ns", talk.session, b"\x00" * 32) == []
     assert await store.history.messages("ns", "nobody", talk.chains(said)[-1]) == []
 
 
 async def test_the_end_of_a_path_is_read_from_a_message_on(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(4)
+    talk, said = await talked(store, 4)
     chains = talk.chains(said)
 
     async def since(chain: bytes) -> list[bytes]:
@@ -92,8 +89,7 @@ async def test_names_that_a_database_refuses_are_stored_all_the_same(store: Stor
 
 
 async def test_a_repeated_request_adds_no_message(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(2)
+    talk, said = await talked(store, 2)
     again = await talk.asks([*said, b"more"], stored=4)
     before = await store.history.messages("ns", talk.session, again.head)
     for _ in range(2):
@@ -117,8 +113,7 @@ async def test_a_repeated_close_changes_nothing(store: Store) -> None:
 
 
 async def test_arrival_grows_along_every_path(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(4)
+    talk, said = await talked(store, 4)
     branch = await talk.asks([*said[:2], b"other", b"x", b"y"], stored=2)
     for chain in (talk.chains(said)[-1], branch.head):
         arrivals = [row.arrival for row in await store.history.messages("ns", talk.session, chain)]
@@ -126,8 +121,7 @@ async def test_arrival_grows_along_every_path(store: Store) -> None:
 
 
 async def test_writers_of_one_session_do_not_lose_each_other(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
 
     async def branch(i: int) -> bytes:
         opened = await talk.asks([*said, b"branch %d" % i], stored=2)
@@ -196,8 +190,7 @@ async def test_nothing_crosses_a_namespace(store: Store) -> None:
 
 
 async def test_variants_are_kept_and_change_no_message(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     respelled = b'{ "content" : "other spelling" }'
     variant = Variant(talk.chains(said)[1], respelled, hashlib.sha256(respelled).digest())
     await talk.asks([*said, b"q"], stored=2, variants=[variant])
@@ -221,8 +214,7 @@ async def test_the_newest_exchange_of_an_idempotency_key_is_found(store: Store) 
 
 
 async def test_a_prefix_too_short_names_no_message(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     assert await store.history.message("ns", talk.chains(said)[0][:11]) is None
     assert await store.history.message("ns", b"\xff" * 12) is None
 

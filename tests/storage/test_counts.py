@@ -5,7 +5,7 @@ from __future__ import annotations
 from palimpsest.storage.exchanges import FinishedRequest
 from palimpsest.storage.store import Store
 
-from tests.storage.talk import Talk
+from tests.storage.talk import Talk, talked
 
 
 async def test_sessions_are_counted_in_their_namespace(store: Store) -> None:
@@ -31,8 +31,7 @@ async def test_sessions_are_found_by_the_beginning_of_their_name_or_id(store: St
 
 
 async def test_the_newest_finished_request_that_ended_at_a_head(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(2)
+    talk, said = await talked(store, 2)
     chains = talk.chains(said)
     assert await store.exchanges.finished("ns", talk.session, chains[:2]) == _asked(chains[0], 1002.0)
     assert await store.exchanges.finished("ns", talk.session, chains) == _asked(chains[2], 1004.0)

@@ -6,7 +6,7 @@ import pytest
 from palimpsest.storage.history import MessageRow
 from palimpsest.storage.store import Store
 
-from tests.storage.talk import Talk
+from tests.storage.talk import Talk, answered, talked
 
 
 async def _row(talk: Talk, chain: bytes) -> MessageRow:
@@ -68,8 +68,7 @@ async def test_a_failed_exchange_leaves_its_question_as_the_head(store: Store) -
 
 @pytest.mark.parametrize("state", ["rejected", "refused"])
 async def test_a_rejected_exchange_gives_its_base_back(store: Store, state: str) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     opened = await talk.asks([*said, b"bad image", b"and more"], stored=2)
     withdrawn = [message.chain for message in opened.messages]
     assert await talk.heads() == [opened.head]
@@ -82,8 +81,7 @@ async def test_a_rejected_exchange_gives_its_base_back(store: Store, state: str)
 
 
 async def test_a_rejected_message_that_comes_again_is_on_the_path_again(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     opened = await talk.asks([*said, b"q"], stored=2)
     await talk.hears(opened, state="rejected", withdrawn=[opened.head])
     again = await talk.asks([*said, b"q"], stored=2)
@@ -97,8 +95,7 @@ async def test_a_rejected_message_that_comes_again_is_on_the_path_again(store: S
 async def test_what_one_exchange_answered_another_s_rejection_does_not_take(
     store: Store, is_answered_first: bool
 ) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     first, second = [await talk.asks([*said, b"q"], stored=2) for _ in range(2)]
     answer = talk.answer(second, b"a", answers=2)
     if is_answered_first:
@@ -119,10 +116,7 @@ async def test_a_rejected_first_request_leaves_no_head(store: Store) -> None:
 
 
 async def test_a_cut_answer_completed_later_is_live(store: Store) -> None:
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, state="incomplete", answer_state="incomplete")
+    talk, opened, answer = await answered(store, state="incomplete", answer_state="incomplete")
     assert await talk.heads() == [answer.chain]
     assert (await _row(talk, answer.chain)).state == "incomplete"
     (known,) = await store.history.known("ns", [opened.head], None)
@@ -135,18 +129,14 @@ async def test_a_cut_answer_completed_later_is_live(store: Store) -> None:
 
 
 async def test_a_whole_answer_is_not_made_incomplete(store: Store) -> None:
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer)
+    talk, opened, answer = await answered(store)
     again = await talk.opens(messages=[], base=opened.head, head=opened.head)
     await talk.hears(again, answer, state="incomplete", answer_state="incomplete")
     assert (await _row(talk, answer.chain)).state == "live"
 
 
 async def test_a_side_request_is_never_the_default_branch(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(3)
+    talk, said = await talked(store, 3)
     talk.mark = "side"
     title = await talk.asks([b"write a title"])
     answer = talk.answer(title, b"Title")

@@ -6,7 +6,7 @@ import pytest
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.storage.store import Store
 
-from tests.storage.talk import Talk
+from tests.storage.talk import Talk, answered
 
 # Spaces, escapes and a lone surrogate: what was sent is what is sent again.
 CALL = rb'{"role": "assistant", "content":null,"tool_calls":[ ]}'
@@ -17,10 +17,7 @@ MIXED = HiddenRounds((), 0, b'{"role":"assistant","content":"both"}', None, 9)
 
 @pytest.mark.spec("P4")
 async def test_rounds_come_back_as_they_were_and_in_no_path(store: Store) -> None:
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, hidden=ROUNDS)
+    talk, opened, answer = await answered(store, hidden=ROUNDS)
     chains = [opened.head, answer.chain]
     assert await store.exchanges.hidden_rounds("ns", talk.session, chains) == {answer.chain: ROUNDS}
     assert await store.exchanges.hidden_rounds("ns", talk.session, chains * 200) == {answer.chain: ROUNDS}
@@ -37,10 +34,7 @@ async def test_rounds_come_back_as_they_were_and_in_no_path(store: Store) -> Non
 async def test_an_answer_known_by_its_id_says_whether_anything_was_hidden(
     store: Store, hidden: HiddenRounds | None
 ) -> None:
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, hidden=hidden, response_id="resp_1")
+    _talk, _opened, answer = await answered(store, hidden=hidden, response_id="resp_1")
     found = await store.history.response("ns", "resp_1")
     assert found is not None
     assert (found.chain, found.has_hidden) == (answer.chain, hidden is not None)
@@ -73,10 +67,7 @@ async def test_the_newest_rounds_of_one_answer_stand(store: Store) -> None:
 @pytest.mark.parametrize("first", [ROUNDS, None])
 async def test_what_went_on_goes_on_with_the_same_rounds(store: Store, first: HiddenRounds | None) -> None:
     """Asked again, the model may find other things and say the same."""
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, hidden=first)
+    talk, _opened, answer = await answered(store, hidden=first)
     await talk.asks([b"q", b"a", b"q2"], stored=2, answers=1)
     await talk.hears(await talk.asks([b"q"]), answer, hidden=MIXED)
     found = await store.exchanges.hidden_rounds("ns", talk.session, [answer.chain])
@@ -85,10 +76,7 @@ async def test_what_went_on_goes_on_with_the_same_rounds(store: Store, first: Hi
 
 @pytest.mark.spec("F21")
 async def test_results_are_added_once_and_outlive_a_repeated_close(store: Store) -> None:
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, hidden=MIXED)
+    talk, opened, answer = await answered(store, hidden=MIXED)
     key = ("ns", talk.session, answer.chain)
     assert await store.exchanges.add_hidden_results(*key, [RESULT], 21)
     assert not await store.exchanges.add_hidden_results(*key, [CALL], 1)
@@ -99,10 +87,7 @@ async def test_results_are_added_once_and_outlive_a_repeated_close(store: Store)
 
 @pytest.mark.spec("F21")
 async def test_results_that_come_after_the_next_turn_are_not_kept(store: Store) -> None:
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, hidden=MIXED)
+    talk, _opened, answer = await answered(store, hidden=MIXED)
     await talk.asks([b"q", b"a", b"q2"], stored=2, answers=1)
     assert not await store.exchanges.add_hidden_results("ns", talk.session, answer.chain, [RESULT], 21)
     assert await store.exchanges.hidden_rounds("ns", talk.session, [answer.chain]) == {answer.chain: MIXED}
@@ -110,10 +95,7 @@ async def test_results_that_come_after_the_next_turn_are_not_kept(store: Store) 
 
 @pytest.mark.spec("P6")
 async def test_nothing_is_kept_of_what_was_erased(store: Store) -> None:
-    talk = Talk(store)
-    opened = await talk.asks([b"q"])
-    answer = talk.answer(opened, b"a")
-    await talk.hears(opened, answer, hidden=MIXED)
+    talk, _opened, answer = await answered(store, hidden=MIXED)
     late = await talk.asks([b"q"])
     counts = await store.erasure.session("ns", talk.session, [], 1.0)
     assert counts is not None

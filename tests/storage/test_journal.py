@@ -9,7 +9,7 @@ import pytest
 from palimpsest.storage.journal import CheckpointKind, CheckpointRow, EventRow, MemoryRow, TokensSpent
 from palimpsest.storage.store import Store
 
-from tests.storage.talk import Talk
+from tests.storage.talk import Talk, talked
 
 HOSTILE = b'{"text":"\x00 raw NUL, \xff not UTF-8, \\ud83d half a pair"}'
 
@@ -27,8 +27,7 @@ async def types_of(store: Store, session: str, after: int = 0, limit: int = 99) 
 
 
 async def test_events_read_back_in_their_order_and_page_by_page(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     said = [event("a"), replace(event("b"), payload=HOSTILE, type="na\0me"), event("c")]
     await store.journal.add_events("ns", talk.session, said)
     await store.journal.add_events("ns", talk.session, [event("d")])
@@ -43,8 +42,7 @@ async def test_events_read_back_in_their_order_and_page_by_page(store: Store) ->
 
 
 async def test_an_event_stands_after_what_arrived_before_it(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     await store.journal.add_events("ns", talk.session, [event("a")])
     await talk.asks([*said, b"more"], stored=2)
     (stored,) = await store.journal.events("ns", talk.session, 0, 9)
@@ -53,8 +51,7 @@ async def test_an_event_stands_after_what_arrived_before_it(store: Store) -> Non
 
 
 async def test_events_are_found_by_their_types(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     await store.journal.add_events(
         "ns", talk.session, [event(str(i), c) for i, c in enumerate([*"abcab", "z\0"])]
     )
@@ -66,8 +63,7 @@ async def test_events_are_found_by_their_types(store: Store) -> None:
 
 
 async def test_an_event_added_again_changes_nothing(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     for _ in range(2):
         await store.journal.add_events("ns", talk.session, [event("a"), event("b")])
     await store.journal.add_events("ns", talk.session, [event("a", "other"), event("c")])
@@ -76,8 +72,7 @@ async def test_an_event_added_again_changes_nothing(store: Store) -> None:
 
 
 async def test_two_servers_that_add_events_lose_none(store: Store, beside: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     writing = [
         (store, beside)[i % 2].journal.add_events("ns", talk.session, [event(f"{i}-{j}") for j in range(3)])
         for i in range(20)
@@ -91,8 +86,7 @@ async def test_two_servers_that_add_events_lose_none(store: Store, beside: Store
 
 
 async def test_checkpoints_are_kept_once_newest_first(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     first, second, third = checkpoint("1"), checkpoint("2", "pre_compaction"), checkpoint("3")
     for new in (first, second, third):
         assert await store.journal.add_checkpoint("ns", talk.session, new)
@@ -112,8 +106,7 @@ async def test_checkpoints_are_kept_once_newest_first(store: Store) -> None:
 
 
 async def test_what_is_told_with_a_checkpoint_comes_behind_it(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     note = MemoryRow("m", "flush", b"note", None, 5.0)
     for _ in range(2):
         await store.journal.add_checkpoint(
@@ -129,8 +122,7 @@ async def test_what_is_told_with_a_checkpoint_comes_behind_it(store: Store) -> N
 
 
 async def test_settings_are_replaced_and_taken_away(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     assert await store.journal.settings_of("ns", talk.session) is None
     for payload in (HOSTILE, HOSTILE, b""):
         await store.journal.put_settings("ns", talk.session, payload)

@@ -9,7 +9,7 @@ import pytest
 from palimpsest.storage.journal import MemoryKind, MemoryRow
 from palimpsest.storage.store import Store
 
-from tests.storage.talk import Talk
+from tests.storage.talk import Talk, talked
 
 
 def memory(ident: str, text: str = "text", kind: MemoryKind = "entry") -> MemoryRow:
@@ -25,8 +25,7 @@ async def found(store: Store, *words: str) -> list[str]:
 
 
 async def remembers(store: Store, *memories: MemoryRow) -> Talk:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     for each in memories:
         await store.journal.add_memory("ns", talk.session, each)
     return talk

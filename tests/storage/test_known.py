@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from palimpsest.storage.store import Store
 
-from tests.storage.talk import Talk, canonical_of
+from tests.storage.talk import Talk, canonical_of, talked
 
 
 async def test_the_deepest_point_is_found_however_long_the_list(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(3)
+    talk, said = await talked(store, 3)
     for extra in (0, 1, 3, 10, 40, 300, 700):
         chains = talk.chains([*said, *(b"unknown %d" % i for i in range(extra))])
         (known,) = await store.history.known("ns", chains, None)
@@ -53,8 +52,7 @@ async def test_many_sessions_with_one_greeting_do_not_make_it_slow_to_read(store
 
 
 async def test_relayed_answers_are_found_in_the_order_asked(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(12)
+    talk, said = await talked(store, 12)
     asked = [canonical_of(body) for body in reversed(said)]
     found = await store.history.relayed("ns", asked, None)
     assert [known.chain for known in found] == talk.chains(said)[1::2][::-1]
@@ -82,8 +80,7 @@ async def test_known_says_how_the_newest_exchange_ended(store: Store) -> None:
 
 
 async def test_a_point_knows_the_newest_instructions_it_was_continued_under(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     opened = await talk.asks([*said, b"q"], stored=2, preamble=[b"rules"])
     (known,) = await store.history.known("ns", talk.chains(said), None)
     assert known.preamble == opened.preamble_digest

@@ -57,9 +57,14 @@ class Slider(Talk):
         return [row.body for row in await self.store.history.messages(self.namespace, self.session, chain)]
 
 
-async def test_a_slid_window_is_a_path_of_its_own_and_drops_nothing(store: Store) -> None:
+async def slid(store: Store, turns: int) -> tuple[Slider, list[bytes]]:
+    """A client of so many turns, and the list as it holds it."""
     talk = Slider(store)
-    said = await talk.starts(3)
+    return talk, await talk.starts(turns)
+
+
+async def test_a_slid_window_is_a_path_of_its_own_and_drops_nothing(store: Store) -> None:
+    talk, said = await slid(store, 3)
     opened = await talk.jumps(said[2:], b"next")
     assert await talk.listed(opened.head) == [*said[2:], b"next"]
     assert await talk.transcript(opened.head) == [
@@ -73,8 +78,7 @@ async def test_a_slid_window_is_a_path_of_its_own_and_drops_nothing(store: Store
 
 
 async def test_a_rewritten_opening_stands_before_what_was_kept(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(3)
+    talk, said = await slid(store, 3)
     opened = await talk.jumps([b"summary so far", *said[4:]], b"next", new=[b"summary so far"])
     assert await talk.listed(opened.head) == [b"summary so far", *said[4:], b"next"]
     assert await talk.transcript(opened.head) == [
@@ -86,8 +90,7 @@ async def test_a_rewritten_opening_stands_before_what_was_kept(store: Store) -> 
 
 
 async def test_what_was_left_out_in_the_middle_keeps_its_place(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(3)
+    talk, said = await slid(store, 3)
     opened = await talk.jumps([said[4], b"note", said[5]], b"next", base=said[:2], new=[b"note"])
     assert await talk.listed(opened.head) == [*said[:2], said[4], b"note", said[5], b"next"]
     assert await talk.transcript(opened.head) == [
@@ -103,8 +106,7 @@ async def test_what_was_left_out_in_the_middle_keeps_its_place(store: Store) -> 
 
 
 async def test_the_conversation_goes_on_after_a_rebase(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(3)
+    talk, said = await slid(store, 3)
     opened = await talk.jumps(said[2:], b"next")
     answer = await talk.is_answered(opened, b"answer")
     assert await talk.heads() == [answer.chain]
@@ -116,8 +118,7 @@ async def test_the_conversation_goes_on_after_a_rebase(store: Store) -> None:
 
 
 async def test_a_rebase_is_known_by_its_end(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(3)
+    talk, said = await slid(store, 3)
     opened = await talk.jumps(said[2:], b"next")
     assert opened.rebase is not None
     (known,) = await store.history.known("ns", [opened.rebase.chain], None)
@@ -130,8 +131,7 @@ async def test_a_rebase_is_known_by_its_end(store: Store) -> None:
 
 
 async def test_a_rejected_rebase_gives_the_anchor_back(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(3)
+    talk, said = await slid(store, 3)
     opened = await talk.jumps(said[2:], b"bad")
     await talk.hears(opened, state="rejected", withdrawn=[opened.head])
     assert await talk.heads() == [talk.chains(said)[-1]]
@@ -140,8 +140,7 @@ async def test_a_rejected_rebase_gives_the_anchor_back(store: Store) -> None:
 
 
 async def test_a_list_that_ends_at_its_anchor_is_a_head(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(3)
+    talk, said = await slid(store, 3)
     chains = talk.chains(said[2:])
     rebase = Rebase(chains[-1], b"", tuple(talk.at[body] for body in said[2:]))
     opened = await talk.opens(messages=[], base=b"", head=rebase.chain, rebase=rebase)
@@ -153,8 +152,7 @@ async def test_a_list_that_ends_at_its_anchor_is_a_head(store: Store) -> None:
 
 
 async def test_the_end_of_a_rebased_path_is_read_from_a_message_on(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(4)
+    talk, said = await slid(store, 4)
     opened = await talk.jumps(said[4:], b"next", base=said[:2])
     assert opened.rebase is not None
     answer = await talk.is_answered(opened, b"answer")
@@ -172,8 +170,7 @@ async def test_the_end_of_a_rebased_path_is_read_from_a_message_on(store: Store)
 
 
 async def test_two_hundred_slides_lose_nothing(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(5)
+    talk, said = await slid(store, 5)
     for i in range(200):
         window = said[-8:]
         opened = await talk.jumps(window, b"slid question %d" % i)

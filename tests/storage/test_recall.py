@@ -17,7 +17,7 @@ from palimpsest.storage.store import Store
 from sqlalchemy import Connection, text
 
 from tests.storage.recalling import catches_up, finds, is_summarised, lacks
-from tests.storage.talk import Talk
+from tests.storage.talk import Talk, talked
 
 # 10,000 characters that no database makes shorter.
 DATA = "".join(hashlib.sha256(b"%d" % i).hexdigest() for i in range(160))[:10_000]
@@ -33,8 +33,7 @@ HOSTILE = (
 
 
 async def test_what_holds_any_of_the_words_is_found_with_its_facts(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(3)
+    talk, said = await talked(store, 3)
     assert await catches_up(talk) == said
     found = await store.search.find("ns", talk.session, ["1", "nowhere"], 50)
     assert [row.body for row in found.rows] == [b"answer 1", b"question 1"]
@@ -119,8 +118,7 @@ async def test_another_session_is_found_only_where_all_are_asked(store: Store) -
 
 
 async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(4)
+    talk, said = await talked(store, 4)
     first = await lacks(talk, 3)
     assert [row.body for row in first.rows] == said[:3]
     words = [Indexed(row.arrival, ["early"]) for row in first.rows]
@@ -141,8 +139,7 @@ async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
 
 
 async def test_a_stretch_is_added_once(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(2)
+    talk, _ = await talked(store, 2)
     missing = await lacks(talk)
     entries = [Indexed(row.arrival, ["word"]) for row in missing.rows]
     results = await asyncio.gather(
@@ -156,8 +153,7 @@ async def test_a_stretch_is_added_once(store: Store) -> None:
 
 
 async def test_a_part_of_a_stretch_may_be_added(store: Store) -> None:
-    talk = Talk(store)
-    await talk.turns(2)
+    talk, _ = await talked(store, 2)
     missing = await lacks(talk)
     part = replace(missing.stretch, upto=missing.rows[1].arrival)
     assert await store.search.index("ns", talk.session, part, [Indexed(missing.rows[0].arrival, ["one"])])
@@ -166,8 +162,7 @@ async def test_a_part_of_a_stretch_may_be_added(store: Store) -> None:
 
 
 async def test_nothing_is_added_to_a_session_that_is_gone_or_began_anew(store: Store, url: str) -> None:
-    talk = Talk(store)
-    await talk.turns(1)
+    talk, _ = await talked(store, 1)
     missing = await lacks(talk)
     entries = [Indexed(row.arrival, ["word"]) for row in missing.rows]
     stale = replace(missing.stretch, epoch=missing.stretch.epoch - 1)
@@ -189,8 +184,7 @@ async def test_nothing_is_added_to_a_session_that_is_gone_or_began_anew(store: S
 
 
 async def test_summaries_are_found_and_say_when_they_are_undone(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     watermark = talk.chains(said)[-1]
     await is_summarised(store, talk, watermark, "what was said \ud83d")
     await catches_up(talk)

@@ -8,8 +8,8 @@ from palimpsest.storage.search import RecallRow
 from palimpsest.storage.store import Store
 
 from tests.storage.recalling import is_summarised
-from tests.storage.talk import Talk
-from tests.storage.test_rebases import Slider
+from tests.storage.talk import Talk, talked
+from tests.storage.test_rebases import slid
 
 
 async def beside(talk: Talk, chain: bytes) -> tuple[bytes | None, list[bytes]]:
@@ -22,8 +22,7 @@ async def held(talk: Talk, head: bytes, chains: Sequence[bytes]) -> set[bytes]:
 
 
 async def test_beside_a_message_stands_what_it_follows_and_what_follows_it(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(2)
+    talk, said = await talked(store, 2)
     chains = talk.chains(said)
     there = await store.search.neighbours("ns", talk.session, [*chains, b"unknown" * 4, chains[0]])
     assert set(there) == set(chains)
@@ -38,8 +37,7 @@ async def test_beside_a_message_stands_what_it_follows_and_what_follows_it(store
 
 
 async def test_every_branch_follows_in_order_of_arrival(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(1)
+    talk, said = await talked(store, 1)
     for text in (b"first", b"second", b"bad"):
         opened = await talk.asks([*said, text], stored=2)
     await talk.hears(opened, state="rejected", withdrawn=[opened.head], status=400)
@@ -50,8 +48,7 @@ async def test_every_branch_follows_in_order_of_arrival(store: Store) -> None:
 
 
 async def test_beside_a_list_that_was_put_together_anew(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(3)
+    talk, said = await slid(store, 3)
     opened = await talk.jumps(said[2:], b"next")
     anchor = talk.at[said[-1]]
     assert await beside(talk, opened.head) == (said[-1], [])
@@ -59,8 +56,7 @@ async def test_beside_a_list_that_was_put_together_anew(store: Store) -> None:
 
 
 async def test_many_are_asked_for_at_once(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(40)
+    talk, said = await talked(store, 40)
     chains = talk.chains(said)
     there = await store.search.neighbours("ns", talk.session, chains)
     assert set(there) == set(chains[:64])
@@ -69,8 +65,7 @@ async def test_many_are_asked_for_at_once(store: Store) -> None:
 
 
 async def test_a_path_holds_what_leads_to_its_end_and_nothing_else(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(3)
+    talk, said = await talked(store, 3)
     old = talk.chains(said)
     edited = await talk.asks([*said[:2], b"edited"], stored=2)
     answer = talk.answer(edited, b"new answer", answers=2)
@@ -88,8 +83,7 @@ async def test_a_path_holds_what_leads_to_its_end_and_nothing_else(store: Store)
 
 
 async def test_a_path_holds_what_a_rebased_list_kept_and_not_what_it_dropped(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(3)
+    talk, said = await slid(store, 3)
     opened = await talk.jumps([said[4], b"note", said[5]], b"next", base=said[:2], new=[b"note"])
     answer = await talk.is_answered(opened, b"answer")
     kept = {talk.at[body] for body in (*said[:2], said[4], b"note", said[5], b"next", b"answer")}
@@ -114,8 +108,7 @@ async def test_a_long_path_is_as_right_as_a_short_one(store: Store) -> None:
 
 
 async def test_a_long_path_that_jumps_holds_what_was_kept(store: Store) -> None:
-    talk = Slider(store)
-    said = await talk.starts(1)
+    talk, said = await slid(store, 1)
     more = [b"row %d" % i for i in range(2_400)]
     await talk.asks([*said, *more], stored=2)
     line = talk.chains([*said, *more])
@@ -125,8 +118,7 @@ async def test_a_long_path_that_jumps_holds_what_was_kept(store: Store) -> None:
 
 
 async def test_a_scan_reads_from_the_end(store: Store) -> None:
-    talk = Talk(store)
-    said = await talk.turns(3)
+    talk, said = await talked(store, 3)
     await is_summarised(store, talk, talk.chains(said)[-1], "in short 1")
     asked: list[RecallRow] = []
 

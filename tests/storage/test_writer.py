@@ -25,7 +25,7 @@ from palimpsest.storage.store import Store, open_store
 from palimpsest.storage.tables import HEARTBEAT
 
 from tests.storage.conftest import new_id
-from tests.storage.talk import Talk
+from tests.storage.talk import Talk, talked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,8 +112,7 @@ async def test_a_closed_store_says_so(store: Store) -> None:
 
 async def test_closing_empties_the_log_and_deleted_bytes_are_gone(sqlite_url: str) -> None:
     store = await open_store(sqlite_url, new_id=new_id)
-    talk = Talk(store)
-    said = await talk.turns(3)
+    talk, said = await talked(store, 3)
     await store.history.add_pin("ns", talk.session, b"canary-canary-canary-canary-cana", 1.0)
     await store.history.remove_pin("ns", talk.session, b"canary-canary-canary-canary-cana")
     await store.close()

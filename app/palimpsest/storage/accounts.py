@@ -14,11 +14,11 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from palimpsest.storage.database import Reading, Recent, Repository, SqlDatabase, Step, p, rows_of, step
+from palimpsest.storage.database import Recent, Repository, SqlDatabase, Step, p, step
 from palimpsest.storage.sql import (
     columns_of,
     fields_of,
-    most,
+    literal,
     new_row,
     of_namespace,
     plain,
@@ -157,16 +157,15 @@ class Accounts(Repository):
 
     async def status(self, namespace: str) -> NamespaceStatus:
         """Whether an exchange that closed as done or incomplete with a 2xx has proven the namespace."""
-        if namespace in self._proven:
-            return NamespaceStatus(proven=True, messages=0)
-        found = await self._db.read_bounded(_status(namespace))
-        if found.proven:
+        if namespace in self._proven or await self._few(_PROVEN, namespace=namespace):
             self._proven.add(namespace)
-        return found
+            return NamespaceStatus(proven=True, messages=0)
+        counted = await self._few(_STORED, namespace=namespace)
+        return NamespaceStatus(proven=False, messages=counted[0][0])
 
     async def keys(self) -> list[KeyRow]:
         """All proxy-issued keys, newest first, revoked ones included."""
-        return [KeyRow(*row) for row in await self._rows(_ALL_KEYS)]
+        return await self._all(KeyRow, _ALL_KEYS)
 
     async def add_key(self, key: KeyRow, digest: bytes) -> None:
         """`digest` is the sha256 of the key, which is never stored. The namespace exists afterwards."""
@@ -251,13 +250,6 @@ def proof_step(namespace: str, now: float) -> Step:
     return step(_PROVE, id=namespace, created_at=now, proven_at=now)
 
 
-def _status(namespace: str) -> Reading[NamespaceStatus]:
-    if (yield from rows_of(_PROVEN, namespace=namespace)):
-        return NamespaceStatus(proven=True, messages=0)
-    counted = yield from rows_of(_STORED, namespace=namespace)
-    return NamespaceStatus(proven=False, messages=counted[0][0])
-
-
 _NAMESPACE_OF = sa.select(CREDENTIALS.c.namespace).where(CREDENTIALS.c.digest == p("digest"))
 _ADD_CREDENTIAL = new_row(CREDENTIALS).on_conflict_do_nothing()
 # The credential's namespace may differ from the proposed one: a concurrent request was first.
@@ -314,7 +306,7 @@ _NEW_RESERVED = insert(RESERVED).from_select(
 )
 _RESERVE = replacing(_NEW_RESERVED, tokens=RESERVED.c.tokens + _NEW_RESERVED.excluded.tokens)
 _LEFT = RESERVED.c.tokens - p("released")
-_NONE: sa.ColumnElement[int] = sa.literal_column("0")
+_NONE = literal(0)
 # Never below zero: a server that was given up, and runs on, releases what is gone already.
 _RELEASE = (
     sa.update(RESERVED)
@@ -329,7 +321,7 @@ _WINDOWS = (
     sa.select(*LEARNED_WINDOWS.c)
     .where(LEARNED_WINDOWS.c.learned_at >= p("since"))
     .order_by(LEARNED_WINDOWS.c.learned_at.desc())
-    .limit(most(_MOST_WINDOWS))
+    .limit(literal(_MOST_WINDOWS))
 )
 _OLD_WINDOWS = sa.delete(LEARNED_WINDOWS).where(LEARNED_WINDOWS.c.learned_at < p("since"))
 _LEARN_WINDOW = replacing(new_row(LEARNED_WINDOWS), "tokens", "source", "learned_at")
@@ -338,7 +330,7 @@ _FORGET_OWN_WINDOWS = _FORGET_WINDOWS.where(of_namespace(LEARNED_WINDOWS))
 _CALIBRATIONS = (
     sa.select(*(column for column in CALIBRATIONS.c if column.name != "saved_at"))
     .order_by(CALIBRATIONS.c.saved_at.desc())
-    .limit(most(_MOST_CALIBRATIONS))
+    .limit(literal(_MOST_CALIBRATIONS))
 )
 _SAVE_CALIBRATION = replacing(
     new_row(CALIBRATIONS), "ratio", "samples", "fixed_ratio", "fixed_samples", "saved_at"

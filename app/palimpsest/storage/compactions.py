@@ -41,6 +41,7 @@ from palimpsest.storage.sql import (
     columns_of,
     fields_of,
     in_order,
+    key_of,
     new_row,
     of_namespace,
     of_session,
@@ -160,7 +161,7 @@ class Compactions(Repository):
 
     async def prepare(self, namespace: str, session: str, prepared: Prepared) -> None:
         """Store the session's prepared compaction in place of an earlier one; any server may use it."""
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         payload = msgspec.msgpack.encode(_values(prepared.compaction))
         put = step(_PREPARE, **key, id=prepared.compaction.id, model=plain(prepared.model), payload=payload)
         await self._db.write([arrivals_step(key, 0), put])

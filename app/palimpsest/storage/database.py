@@ -224,6 +224,10 @@ class Repository:
         """The rows of one statement, from a snapshot."""
         return await self._db.read_snapshot(rows_of(statement, **params))
 
+    async def _all(self, kind: Callable[..., T], statement: Statement, /, **params: object) -> list[T]:
+        """The rows of one statement, each as a value of this kind."""
+        return [kind(*row) for row in await self._rows(statement, **params)]
+
     async def _few(self, statement: Statement, /, **params: object) -> Sequence[Row]:
         """A few indexed rows, read as `read_bounded` does."""
         return await self._db.read_bounded(rows_of(statement, **params))

@@ -62,7 +62,8 @@ from palimpsest.storage.sql import (
     bodies_of,
     columns_of,
     grouped,
-    most,
+    key_of,
+    literal,
     new_row,
     of_namespace,
     of_session,
@@ -106,8 +107,8 @@ _CLOCK_SECONDS = 3600.0
 _SESSIONS_AT_ONCE = 50
 _SHORT_AT_ONCE = 256
 # Namespaces erased in one call: each is a transaction.
-_NAMESPACES_AT_ONCE = most(16)
-_MOST_MARKS = most(4096)
+_NAMESPACES_AT_ONCE = literal(16)
+_MOST_MARKS = literal(4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ class Erasure(Repository):
         Those of the first relayed answer of each path, of messages the client sent in its place, of rebases
         and of the end of an import; in a session without any of these, of its requests.
         """
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         found = (yield from rows_of(_FIRST_ANSWERS, **key)) or (yield from rows_of(_REQUESTS, **key))
         return [chain for (chain,) in found]
 
@@ -347,8 +348,8 @@ def _key(namespace: str, session: str) -> Params:
 # SQLite counts touched rows only of statements that begin with DELETE, so packed digests are unpacked in a
 # subquery.
 
-_DIGEST: sa.ColumnElement[int] = sa.literal_column("32")
-_AFTER: sa.ColumnElement[int] = sa.literal_column("33")
+_DIGEST = literal(32)
+_AFTER = literal(33)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +361,7 @@ class Scope:
 
 
 # Of a session whose rows are being deleted; that of one that is being imported is another.
-ERASED: sa.ColumnElement[str] = sa.literal_column("'erased'", sa.Text)
+ERASED = literal("erased")
 
 
 def _in_sessions(name: str, *where: Where) -> Scope:
@@ -395,9 +396,7 @@ def _unpacked(packed: sa.ColumnElement[Any], name: str) -> Query:
     first = sa.select(_part(packed, ONE, _DIGEST).label("digest"), _part(packed, _AFTER).label("rest"))
     taken = first.cte(f"{name}_taken", recursive=True, nesting=True)
     rest = taken.c.rest
-    more = sa.select(_part(rest, ONE, _DIGEST), _part(rest, _AFTER)).where(
-        sa.func.length(rest) > sa.literal_column("0")
-    )
+    more = sa.select(_part(rest, ONE, _DIGEST), _part(rest, _AFTER)).where(sa.func.length(rest) > literal(0))
     return sa.select(taken.union(more).c.digest)
 
 
@@ -451,7 +450,7 @@ def _all_of(rows: Mapping[sa.Table, Where]) -> dict[str, Statement]:
 
 
 def _some_of(table: sa.Table, where: Where) -> Statement:
-    keys = sa.select(*table.primary_key).where(where).limit(most(SLICE_ROWS))
+    keys = sa.select(*table.primary_key).where(where).limit(literal(SLICE_ROWS))
     return sa.delete(table).where(sa.tuple_(*table.primary_key).in_(keys))
 
 
@@ -510,7 +509,7 @@ def _rewritten_answers() -> Query:
         first.c.relayed.is_(sa.true()),
     )
     return rows_in(MESSAGES, "chain").where(
-        MESSAGES.c.role == sa.literal_column("'assistant'"),
+        MESSAGES.c.role == literal("assistant"),
         MESSAGES.c.relayed.is_(sa.false()),
         MESSAGES.c.answers < ONE,
         stands_there,
@@ -524,7 +523,7 @@ def _import_ends() -> Query:
     """
     event = sa.select(sa.func.min(EVENTS.c.seq)).where(of_session(EVENTS)).scalar_subquery()
     end = sa.select(sa.func.max(MESSAGES.c.arrival)).where(of_session(MESSAGES), MESSAGES.c.arrival < event)
-    imported = there_is(SESSION_ROW, SESSIONS.c.found_by == sa.literal_column("'import'"))
+    imported = there_is(SESSION_ROW, SESSIONS.c.found_by == literal("import"))
     return rows_in(MESSAGES, "chain").where(MESSAGES.c.arrival == end.scalar_subquery(), imported)
 
 
@@ -591,10 +590,10 @@ _SHORT_SESSIONS = (
         of_namespace(SESSIONS),
         SESSIONS.c.id < p("before"),
         SESSIONS.c.id != p("session"),
-        SESSIONS.c.arrivals <= sa.literal_column("64"),
+        SESSIONS.c.arrivals <= literal(64),
     )
     .order_by(SESSIONS.c.id.desc())
-    .limit(most(_SHORT_AT_ONCE))
+    .limit(literal(_SHORT_AT_ONCE))
 )
 _ASKED_IN = sized(
     sa.select(

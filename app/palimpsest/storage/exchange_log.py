@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from palimpsest.storage.database import Reading, Repository, p, rows_of
+from palimpsest.storage.database import Reading, Repository, from_snapshot, p
 from palimpsest.storage.exchanges import newest_of_sessions
 from palimpsest.storage.sql import (
     HAS_BODY,
@@ -19,7 +19,8 @@ from palimpsest.storage.sql import (
     among,
     bodies_of,
     columns_of,
-    most,
+    key_of,
+    literal,
     of_namespace,
     of_session,
     plain,
@@ -130,7 +131,7 @@ class ExchangeLog(Repository):
 
     async def one(self, namespace: str, session: str, name: str) -> tuple[int, LoggedExchange] | None:
         """The exchange with this number, or with this id."""
-        asked = {"namespace": namespace, "session": session}
+        asked = key_of(namespace, session)
         if name.isascii() and name.isdigit() and len(name) < _DIGITS:
             number = int(name)
             if not number:
@@ -149,9 +150,8 @@ class ExchangeLog(Repository):
 
         At most 5,000, newest days first. None: of all exchanges, by model and end only.
         """
-        statement = _TOTALS[since is not None]
-        reading = rows_of(statement, namespace=namespace, since=id_at(since or 0.0))
-        rows = await self._db.read_snapshot(reading)
+        by_day = since is not None
+        rows = await self._rows(_TOTALS[by_day], namespace=namespace, since=id_at(since or 0.0))
         return [Total(int(day), *rest) for day, *rest in rows]
 
     async def totals_of(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[Total]]:
@@ -167,9 +167,9 @@ class ExchangeLog(Repository):
 
         Tokens in, out and cached, and the number of exchanges for which it stated any.
         """
-        reading = rows_of(_TOKENS_UNTIL, namespace=namespace, session=session, until=until)
-        (row,) = await self._db.read_snapshot(reading)
-        return int(row[0]), int(row[1]), int(row[2]), int(row[3])
+        (row,) = await self._rows(_TOKENS_UNTIL, namespace=namespace, session=session, until=until)
+        sent, answered, cached, stated = map(int, row)
+        return sent, answered, cached, stated
 
     async def compacted_at(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[int]]:
         """How large the whole prompt was when each compaction of `sessions` came into force, ascending.
@@ -192,37 +192,31 @@ class ExchangeLog(Repository):
         rows = await self._db.read_snapshot(rows_among(_OPENINGS, sessions, namespace=namespace))
         return {session: bytes(body) for session, body in rows if body is not None}
 
-    async def spellings(
+    @from_snapshot
+    def spellings(
         self, namespace: str, session: str, chains: Sequence[bytes]
-    ) -> dict[bytes, list[tuple[float, bytes]]]:
+    ) -> Reading[dict[bytes, list[tuple[float, bytes]]]]:
         """Other spellings of the messages at these chains, oldest first, each with when it was first seen.
 
         Those that the client has always repeated byte for byte are left out.
         """
-        return await self._db.read_snapshot(_spellings(namespace, session, chains))
-
-
-def _spellings(
-    namespace: str, session: str, chains: Sequence[bytes]
-) -> Reading[dict[bytes, list[tuple[float, bytes]]]]:
-    asked = {"namespace": namespace, "session": session}
-    rows = yield from rows_among(_VARIANTS, chains, **asked)
-    bodies = yield from bodies_of(namespace, [row[1] for row in rows])
-    found: dict[bytes, list[tuple[float, bytes]]] = {}
-    for chain, digest, at in sorted(rows, key=lambda row: row[2]):
-        if digest in bodies:
-            found.setdefault(chain, []).append((at, bodies[digest]))
-    return found
+        rows = yield from rows_among(_VARIANTS, chains, **key_of(namespace, session))
+        bodies = yield from bodies_of(namespace, [row[1] for row in rows])
+        found: dict[bytes, list[tuple[float, bytes]]] = {}
+        for chain, digest, at in sorted(rows, key=lambda row: row[2]):
+            if digest in bodies:
+                found.setdefault(chain, []).append((at, bodies[digest]))
+        return found
 
 
 def _openings() -> Query:
     """The bodies are cut by the database: one may have megabytes."""
     first = (
-        sa.select(sa.func.substr(BODIES.c.body, ONE, most(_OPENING_BYTES), type_=sa.LargeBinary))
+        sa.select(sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary))
         .join(MESSAGES, HAS_BODY)
         .where(
             same_session(MESSAGES, SESSIONS),
-            MESSAGES.c.role == sa.literal_column("'user'"),
+            MESSAGES.c.role == literal("user"),
         )
         .order_by(MESSAGES.c.arrival)
         .limit(ONE)
@@ -233,7 +227,7 @@ def _openings() -> Query:
 
 def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
     """Exchanges of a namespace, summed `by` these, by model and end, and by day."""
-    days = [sa.func.floor(EXCHANGES.c.started_at / sa.literal_column("86400")).label("day")] if by_day else []
+    days = [sa.func.floor(EXCHANGES.c.started_at / literal(86400)).label("day")] if by_day else []
     ends = columns_of(EXCHANGES, "model", "state", "code", "cause", "status")
     said = EXCHANGES.c.prompt_tokens.is_not(None)
     waited = EXCHANGES.c.waited_seconds
@@ -249,14 +243,14 @@ def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
         *_durations(sa.case((waited.is_(None), EXCHANGES.c.prepared_seconds))),
         *_durations(waited),
     ]
-    columns: list[Any] = [*by, *(days or [sa.literal_column("0").label("day")]), *ends, *sums]
+    columns: list[Any] = [*by, *(days or [literal(0).label("day")]), *ends, *sums]
     return sa.select(*columns).where(of_namespace(EXCHANGES)).group_by(*by, *days, *ends)
 
 
 def _totals_since(*, by_day: bool) -> Query:
     """Ids grow with time, so that older rows are not read."""
     rows = _totals(by_day=by_day).where(EXCHANGES.c.id >= p("since"))
-    return rows.order_by(sa.desc("day"), EXCHANGES.c.model).limit(most(_MOST_TOTALS))
+    return rows.order_by(sa.desc("day"), EXCHANGES.c.model).limit(literal(_MOST_TOTALS))
 
 
 def _compacted_at() -> Query:

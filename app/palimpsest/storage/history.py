@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from types import MappingProxyType
-from typing import TypeAlias
 
 from palimpsest.core.history.branches import BranchKind, BranchRequest, SessionTree, Texts, TreePoint
 from palimpsest.core.history.quotes import Said, all_words_of, words_of
@@ -39,6 +38,7 @@ from palimpsest.storage.sql import (
     DIGEST_BYTES,
     arrivals_step,
     bodies_of,
+    key_of,
     listed,
     literally,
     plain,
@@ -192,7 +192,7 @@ class History(Repository):
     @from_snapshot
     def path(self, namespace: str, session: str, chain: bytes) -> Reading[list[PathEntry]]:
         """The path named by `chain`, oldest first; empty when unknown."""
-        rows = yield from _path({"namespace": namespace, "session": session}, chain)
+        rows = yield from _path(key_of(namespace, session), chain)
         return [PathEntry(row[0], row[1], row[_DIGEST], row[2], bool(row[6])) for row in rows]
 
     @from_snapshot
@@ -203,7 +203,7 @@ class History(Repository):
 
         Begins with the message `since` if that is on the path; older rows are then not read.
         """
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         path = yield from _path(key, chain, since)
         bodies = yield from bodies_of(namespace, [row[_DIGEST] for row in path])
         return [_message(row, bodies[row[_DIGEST]], in_path=True) for row in path]
@@ -211,7 +211,7 @@ class History(Repository):
     @from_snapshot
     def transcript(self, namespace: str, session: str, chain: bytes) -> Reading[list[MessageRow]]:
         """Like `messages`, with those the client dropped on the way in their places (`in_path` false)."""
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         in_path = {row[0]: row for row in (yield from _path(key, chain))}
         points, facts = yield from _walk(key, chain, sql.BY_ANCHOR)
         paths: dict[bytes, list[bytes]] = {}
@@ -305,7 +305,7 @@ class History(Repository):
         newest = yield from rows_of(sql.NEWEST_OF_ALL, namespace=namespace)
         found: list[Said] = []
         for session in list(dict.fromkeys(row[0] for row in newest))[:_SESSIONS_LAST]:
-            said, _ = yield from _said({"namespace": namespace, "session": session}, None, _MESSAGES_LAST)
+            said, _ = yield from _said(key_of(namespace, session), None, _MESSAGES_LAST)
             found += said
         return found
 
@@ -314,7 +314,7 @@ class History(Repository):
 
         At most 500, and where to go on; None: there are no more.
         """
-        return await self._db.read_snapshot(_said({"namespace": namespace, "session": session}, before, 500))
+        return await self._db.read_snapshot(_said(key_of(namespace, session), before, 500))
 
     @from_snapshot
     def heads(self, namespace: str, session: str) -> Reading[list[Head]]:
@@ -322,7 +322,7 @@ class History(Repository):
 
         The tree is read only if there are several branches, several instructions or marked requests.
         """
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         heads = [Head(*row) for row in (yield from rows_of(sql.HEADS, **key))]
         ((instructions, marks),) = yield from rows_of(sql.VARIETY, **key)
         if len(heads) <= 1 and instructions <= 1 and not marks:
@@ -395,7 +395,7 @@ def _deepest(
     namespace: str, chains: Sequence[bytes], session: str | None, *, answered: bool
 ) -> Reading[list[StoredPoint]]:
     """The points at the last of `chains` that is stored (`answered`: with a relayed answer on its path)."""
-    scope, scoped = {"namespace": namespace, "session": session}, session is not None
+    scope, scoped = key_of(namespace, session), session is not None
     for part, size in _parts_from_the_end(chains):
         points = sql.POINTS_AT_DEEPEST[size, scoped, answered]
         if found := [_point(row) for row in (yield from rows_of(points, **scope, **listed(part, size)))]:
@@ -430,11 +430,10 @@ def _point(row: Row) -> StoredPoint:
     return StoredPoint(*[*place, *now, outcome == "open"])
 
 
-# Points oldest first, and the messages among them.
-_Walk: TypeAlias = tuple[list[Point], dict[bytes, Row]]
-
-
-def _walk(key: Params, chain: bytes, statement: Statement, since: bytes = b"") -> Reading[_Walk]:
+def _walk(
+    key: Params, chain: bytes, statement: Statement, since: bytes = b""
+) -> Reading[tuple[list[Point], dict[bytes, Row]]]:
+    """The points oldest first, and the messages among them."""
     rows = yield from rows_of(statement, **key, chain=chain, since=since)
     points: list[Point] = []
     facts: dict[bytes, Row] = {}

@@ -23,7 +23,7 @@ from palimpsest.storage.sql import (
     Where,
     among,
     columns_of,
-    most,
+    literal,
     of_namespace,
     of_session,
     replacing,
@@ -45,18 +45,18 @@ from palimpsest.storage.tables import (
     SESSIONS,
 )
 
-LIVE: sa.ColumnElement[str] = sa.literal_column("'live'")
-INCOMPLETE: sa.ColumnElement[str] = sa.literal_column("'incomplete'")
+LIVE = literal("live")
+INCOMPLETE = literal("incomplete")
 ON_PATH = (LIVE, INCOMPLETE)
-OFF_PATH = (sa.literal_column("'rejected'", sa.Text), sa.literal_column("'refused'", sa.Text))
+OFF_PATH = (literal("rejected"), literal("refused"))
 
 # Sessions read per digest, newest first.
-_TWINS = most(64)
+_TWINS = literal(64)
 # Digests per look-up. For most requests the first four suffice: they include the last answer.
 PROBE_SIZES = (4, 32, 256)
 CANONICALS = 8
 # The newest exchanges of all namespaces, for what was said last.
-_LOOKED_AT = most(256)
+_LOOKED_AT = literal(256)
 # A message row without its body, in this order; kept as the driver's tuple because a path has thousands.
 FACTS = (
     *("chain", "canonical", "role", "tokens", "depth", "arrival"),
@@ -107,9 +107,7 @@ def _is_whole(table: sa.FromClause) -> Where:
 
 def _deepest(size: int, *, scoped: bool, answered: bool) -> sa.ScalarSelect[Any]:
     """The last of `size` digests, oldest first, that names a stored point."""
-    listed: list[Any] = [
-        (p(f"value_{i + 1}", sa.LargeBinary), sa.literal_column(str(i))) for i in range(size)
-    ]
+    listed: list[Any] = [(p(f"value_{i + 1}", sa.LargeBinary), literal(i)) for i in range(size)]
     columns = (sa.column("chain", sa.LargeBinary), sa.column("place", sa.Integer))
     asked = sa.values(*columns, name="asked").data(listed).cte("asked")
 
@@ -261,7 +259,7 @@ SAID_BEFORE = (
     .where(
         of_session(MESSAGES),
         MESSAGES.c.arrival < p("before"),
-        MESSAGES.c.role.in_([sa.literal_column("'user'"), sa.literal_column("'assistant'")]),
+        MESSAGES.c.role.in_([literal("user"), literal("assistant")]),
     )
     .order_by(MESSAGES.c.arrival.desc())
     .limit(LIMIT)
@@ -285,7 +283,7 @@ POINTS = sa.union_all(
         *columns_of(MESSAGES, "depth", "answers", "preamble"),
     ).where(of_session(MESSAGES), MESSAGES.c.state.in_(ON_PATH)),
     sa.select(
-        *(REBASES.c.chain, REBASES.c.anchor, sa.literal_column("''"), sa.true(), REBASES.c.arrival),
+        *(REBASES.c.chain, REBASES.c.anchor, literal(""), sa.true(), REBASES.c.arrival),
         *columns_of(REBASES, "is_head", "chain", "depth", "answers", "preamble"),
     ).where(of_session(REBASES)),
 )

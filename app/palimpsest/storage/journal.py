@@ -30,7 +30,9 @@ from palimpsest.storage.sql import (
     columns_of,
     fields_of,
     in_order,
+    key_of,
     listed,
+    literal,
     literally,
     new_row,
     of_namespace,
@@ -178,7 +180,7 @@ class Journal(Repository):
     async def add_events(self, namespace: str, session: str, events: Sequence[EventRow]) -> None:
         """Append events in this order. Stored events never change."""
         if events:
-            key = {"namespace": namespace, "session": session}
+            key = key_of(namespace, session)
             await self._db.write(
                 [arrivals_step(key, len(events)), Step(ADD_EVENT, in_order(key, map(fields_of, events)))]
             )
@@ -189,8 +191,7 @@ class Journal(Repository):
         """Events with a `seq` above `after`, oldest first; of these types (at most 32), or of all."""
         named = listed([plain(each) for each in types], _MOST_TYPES) if types else {}
         asked = {"namespace": namespace, "session": session, "after": after, "limit": limit, **named}
-        rows = await self._rows(_EVENTS_OF_TYPES[_MOST_TYPES] if types else _EVENTS, **asked)
-        return [EventRow(*row) for row in rows]
+        return await self._all(EventRow, _EVENTS_OF_TYPES[_MOST_TYPES] if types else _EVENTS, **asked)
 
     async def add_checkpoint(
         self,
@@ -204,7 +205,7 @@ class Journal(Repository):
 
         False when the session has a checkpoint with this id: the first stays.
         """
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         beside = len(events) + len(memories)
         steps = [
             arrivals_step(key, 1 + beside),
@@ -220,8 +221,7 @@ class Journal(Repository):
         """The session's checkpoints, newest first; those with a lower `arrival` than `before`."""
         asked = {"namespace": namespace, "session": session, "limit": limit}
         asked["before"] = AFTER_ALL_ARRIVALS if before is None else before
-        rows = await self._rows(_CHECKPOINTS, **asked)
-        return [CheckpointRow(*row) for row in rows]
+        return await self._all(CheckpointRow, _CHECKPOINTS, **asked)
 
     async def checkpoint(self, namespace: str, session: str, checkpoint_id: str) -> CheckpointRow | None:
         """One of the session's checkpoints."""
@@ -231,7 +231,7 @@ class Journal(Repository):
 
     async def add_memory(self, namespace: str, session: str, memory: MemoryRow) -> None:
         """Store the memory."""
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         await self._db.write([arrivals_step(key, 1), Step(_ADD_MEMORY, memory_rows(key, [memory], 0))])
 
     async def memories(
@@ -246,7 +246,7 @@ class Journal(Repository):
         named = listed(kinds or _KINDS, SIZES[0])
         asked = {"namespace": namespace, "session": session, "limit": limit, **named}
         asked["before"] = AFTER_ALL_ARRIVALS if before is None else before
-        return [MemoryRow(*row) for row in await self._rows(_MEMORIES[SIZES[0]], **asked)]
+        return await self._all(MemoryRow, _MEMORIES[SIZES[0]], **asked)
 
     async def search_memories(
         self, namespace: str, words: Sequence[str], limit: int, before: str | None = None
@@ -261,8 +261,7 @@ class Journal(Repository):
         patterns = listed([f"%{literally(word)}%" for word in held] or ["%"], _MOST_WORDS)
         asked = {"namespace": namespace, "limit": limit, **patterns}
         asked["before"] = plain(before) if before else AFTER_ALL_IDS
-        rows = await self._rows(_SEARCH, **asked)
-        return [MemoryRow(*row) for row in rows]
+        return await self._all(MemoryRow, _SEARCH, **asked)
 
     async def replace_memory_block(
         self, namespace: str, session: str, folded: Sequence[str], block: MemoryRow
@@ -272,7 +271,7 @@ class Journal(Repository):
         False, and nothing changed, when one of them no longer exists: another caller has folded it, or this
         call is a repetition. A block replaces one with the same id.
         """
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         ids = list(dict.fromkeys(map(plain, folded)))
         if len(ids) > _MOST_FOLDED:
             raise ValueError(f"at most {_MOST_FOLDED} memories are folded at once, not {len(ids)}")
@@ -291,7 +290,7 @@ class Journal(Repository):
     async def put_settings(self, namespace: str, session: str, payload: bytes | None) -> None:
         """Replace the session's settings; None removes them."""
         self._known.writes(namespace, session)
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         put = [arrivals_step(key, 0), step(_PUT_SETTINGS, **key, payload=payload)]
         await self._db.write([step(_REMOVE_SETTINGS, **key)] if payload is None else put)
 
@@ -428,9 +427,9 @@ _SPENT = {name: sa.func.coalesce(SPENDING.c[name], 0) for name in fields_of(Toke
 _NEW_SPENDING = new_row(SPENDING)
 _ADDED = {name: spent + _NEW_SPENDING.excluded[name] for name, spent in _SPENT.items()}
 _ADD_SPENDING = replacing(_NEW_SPENDING, **_ADDED)
-_SPENDING = sa.select(
-    *(sa.func.coalesce(sa.func.sum(spent), sa.literal_column("0")) for spent in _SPENT.values())
-).where(of_namespace(SPENDING), SPENDING.c.day >= p("day"))
+_SPENDING = sa.select(*(sa.func.coalesce(sa.func.sum(spent), literal(0)) for spent in _SPENT.values())).where(
+    of_namespace(SPENDING), SPENDING.c.day >= p("day")
+)
 
 _HELD = (LEASES.c.key == p("key"), LEASES.c.holder == p("holder"))
 # Evaluated once the row is locked: of two concurrent takers the second sees the first's lease.
@@ -448,13 +447,13 @@ _LEAVE = sa.delete(SERVERS).where(SERVERS.c.id == p("id"))
 # A handful of rows: the servers, and those with open exchanges.
 _BEATS = sa.union(
     sa.select(SERVERS.c.id, SERVERS.c.beats).where(SERVERS.c.id != p("id")),
-    sa.select(EXCHANGES.c.server, sa.literal_column("0")).where(
+    sa.select(EXCHANGES.c.server, literal(0)).where(
         IS_OPEN, EXCHANGES.c.server != p("id"), EXCHANGES.c.server.not_in(sa.select(SERVERS.c.id))
     ),
 )
 _STOPPED = sa.delete(SERVERS).where(SERVERS.c.id == p("id"), SERVERS.c.beats == p("beats"))
 # No process is left to close the exchanges of a killed one; failed, they do not make a retry ambiguous.
-OPEN_FAILED = sa.update(EXCHANGES).where(IS_OPEN).values(state=sa.literal_column("'failed'"))
+OPEN_FAILED = sa.update(EXCHANGES).where(IS_OPEN).values(state=literal("failed"))
 # All only after `_STOPPED` has removed the server's row: a server that beat since still has one.
 FAIL_OPEN_OF = OPEN_FAILED.where(EXCHANGES.c.server == p("id"), ~_IS_THERE)
 _FREE_LEASES = sa.delete(LEASES).where(LEASES.c.holder == p("id"), ~_IS_THERE)

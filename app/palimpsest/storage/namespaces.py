@@ -20,7 +20,7 @@ from palimpsest.storage.sql import (
     Query,
     among,
     columns_of,
-    most,
+    literal,
     of_namespace,
     plain,
     rows_among,
@@ -96,8 +96,7 @@ class Namespaces(Repository):
 
     async def page(self, after: str, limit: int) -> list[NamespaceRow]:
         """The namespaces with ids after `after`, in the order of their ids."""
-        rows = await self._rows(_PAGE, after=plain(after), limit=limit)
-        return [NamespaceRow(*row) for row in rows]
+        return await self._all(NamespaceRow, _PAGE, after=plain(after), limit=limit)
 
     async def named(self, ident: str) -> NamespaceRow | None:
         """The namespace with this id."""
@@ -146,9 +145,9 @@ def _messages() -> Query:
 
 
 _SINCE = EXCHANGES.c.id >= p("since")
-_FAILED = EXCHANGES.c.state.not_in([sa.literal_column("'done'"), sa.literal_column("'open'")])
-_TOKENS = sa.func.coalesce(EXCHANGES.c.prompt_tokens, sa.literal_column("0")) + sa.func.coalesce(
-    EXCHANGES.c.completion_tokens, sa.literal_column("0")
+_FAILED = EXCHANGES.c.state.not_in([literal("done"), literal("open")])
+_TOKENS = sa.func.coalesce(EXCHANGES.c.prompt_tokens, literal(0)) + sa.func.coalesce(
+    EXCHANGES.c.completion_tokens, literal(0)
 )
 
 
@@ -167,7 +166,7 @@ def _models() -> Query:
     counted = EXCHANGES.c.prompt_tokens.is_not(None)
     by = columns_of(EXCHANGES, "namespace", "model")
     rows = sa.select(*by, *sums).where(_SINCE, counted, among(EXCHANGES.c.namespace)).group_by(*by)
-    return rows.order_by(sums[0].desc()).limit(most(_MOST_MODELS))
+    return rows.order_by(sums[0].desc()).limit(literal(_MOST_MODELS))
 
 
 _COLUMNS = columns_of(NAMESPACES, *NamespaceRow.__slots__)

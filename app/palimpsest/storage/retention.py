@@ -16,7 +16,7 @@ from palimpsest.core.utc import DAY
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.database import Repository, p, rows_of
 from palimpsest.storage.erasure import AT_REST, SESSION, digests
-from palimpsest.storage.sql import LIMIT, of_namespace, total_of
+from palimpsest.storage.sql import LIMIT, key_of, of_namespace, total_of
 from palimpsest.storage.tables import BODIES, KEYS, SESSIONS
 
 # A row for each session is looked at: a large database takes its time, beside which others write.
@@ -99,7 +99,7 @@ class OldSessions(Repository):
     async def oldest(self, namespace: str, limit: int) -> list[OldSession]:
         """The namespace's sessions, the oldest first."""
         asked = {"namespace": namespace, "limit": limit}
-        return [OldSession(*row) for row in await self._rows(_OLDEST, **asked)]
+        return await self._all(OldSession, _OLDEST, **asked)
 
     async def sizes(self, above: int = 0) -> dict[str, int]:
         """Bytes of the bodies of each namespace, each body once; only of those with more than `above`.
@@ -111,7 +111,7 @@ class OldSessions(Repository):
 
     async def size(self, namespace: str, session: str) -> int:
         """Bytes of the session's bodies, those included that other sessions share."""
-        asked = {"namespace": namespace, "session": session}
+        asked = key_of(namespace, session)
         return int((await self._rows(_SIZE, **asked))[0][0])
 
 

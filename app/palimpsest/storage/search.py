@@ -63,7 +63,8 @@ from palimpsest.storage.sql import (
     arrivals_step,
     bodies_of,
     columns_of,
-    most,
+    key_of,
+    literal,
     of_namespace,
     of_session,
     rows_among,
@@ -90,7 +91,7 @@ WORD_SIZES = (1, 4, 12, 32, MOST_WORDS)
 # The newest sessions of a namespace that a scan reads.
 READ_SESSIONS = 256
 # The most rows read that follow a message: a request may have been retried any number of times.
-_MOST_AFTER = most(256)
+_MOST_AFTER = literal(256)
 # Bytes of bodies in one answer of `unindexed`.
 _MOST_INDEXED_BYTES = 4_000_000
 _MOST_FOUND = 500
@@ -193,7 +194,7 @@ class Search(Repository):
 
         None when the session does not exist, or the mark has reached the newest row.
         """
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         places = yield from rows_of(PLACE, **key)
         if not places or places[0][1] >= places[0][2]:
             return None
@@ -218,7 +219,7 @@ class Search(Repository):
         (another caller was faster), the epoch has changed or the session is gone. Other writers wait about 50
         us per entry on SQLite, so pass some 64 at a time.
         """
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         # The words of fifty long messages take a third of a second.
         spelled = await asyncio.to_thread(list, map(spelled_text, (entry.words for entry in entries)))
         scopes = f"{scope_of(namespace, None)} {scope_of(namespace, session)}"
@@ -251,7 +252,7 @@ class Search(Repository):
         together: a row that would exceed that comes without its body, except the best one. At most 1,000 rows
         are returned in all.
         """
-        scope = {"namespace": namespace, "session": session}
+        scope = key_of(namespace, session)
         # A word weighs by its rarity in the scope, an entry the sum of its words' weights. The caller then
         # ranks the chosen rows by their texts.
         holdings = yield from _holdings(scope, words)
@@ -279,7 +280,7 @@ class Search(Repository):
         that follow it there.
         """
         asked = list(dict.fromkeys(chains))[:_MOST_NEIGHBOURS]
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         here = {
             each.row.chain: each.row.parent for each in (yield from _messages(MESSAGES_AMONG, key, asked))
         }
@@ -308,7 +309,7 @@ class Search(Repository):
 
         Walks back no further than the oldest of them.
         """
-        key = {"namespace": namespace, "session": session}
+        key = key_of(namespace, session)
         rows = yield from rows_among(ARRIVALS, [*chains, head], **key)
         arrivals = {row[0]: row[1] for row in rows}
         held = [arrivals[chain] for chain in chains if chain in arrivals]
@@ -344,7 +345,7 @@ class Search(Repository):
             sessions, is_all = [row[0] for row in newest], len(newest) < READ_SESSIONS
         for session in sessions:
             before = AFTER_ALL_ARRIVALS
-            key = {"namespace": namespace, "session": session}
+            key = key_of(namespace, session)
             while page := await self._db.read_snapshot(_page({**key, "before": before})):
                 wanted = await asyncio.to_thread(list, filter(is_wanted, page))
                 found += wanted[: limit - len(found)]
@@ -357,7 +358,7 @@ class Search(Repository):
 
     async def forget(self, namespace: str, session: str) -> None:
         """Remove the session from the index. Its words' bytes stay until `scrub`."""
-        await self._db.write([forgetting({"namespace": namespace, "session": session})])
+        await self._db.write([forgetting(key_of(namespace, session))])
 
     async def scrub(self) -> None:
         """Remove all words of forgotten sessions from the index. Idempotent; continues after an interruption.
@@ -532,7 +533,7 @@ NEWEST_SESSIONS = (
     sa.select(SESSIONS.c.id)
     .where(of_namespace(SESSIONS))
     .order_by(SESSIONS.c.id.desc())
-    .limit(most(READ_SESSIONS))
+    .limit(literal(READ_SESSIONS))
 )
 
 

@@ -25,7 +25,7 @@ from sqlalchemy.types import NullType
 
 from palimpsest.errors import SettingsError
 from palimpsest.storage.database import Params, SqlDatabase, Step, p, rows_of, step
-from palimpsest.storage.sql import Where, most, of_namespace
+from palimpsest.storage.sql import Where, literal, of_namespace
 from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
 from palimpsest.storage.tables import RECALL_MARKS, RECALL_WORDS
 
@@ -54,12 +54,12 @@ _LONGEST = 200
 # Bytes of a scope's digest: with 2**64 values, collisions are negligible.
 _SCOPE_BYTES = 8
 # A transaction takes some 20 ms: entries removed (37 us each on SQLite), and pages merged.
-_SLICE_ENTRIES = most(500)
+_SLICE_ENTRIES = literal(500)
 _SLICE_PAGES = 64
 # Merging starts again when others have added and removed entries meanwhile.
 _MOST_ROUNDS = 8
 # The namespace of forgotten sessions' marks; no caller has it.
-_NOBODY: sa.ColumnElement[str] = sa.literal_column("''")
+_NOBODY = literal("")
 
 
 def make_word_index(connection: sa.Connection) -> None:

@@ -31,11 +31,20 @@ AFTER_ALL_IDS, AFTER_ALL_ARRIVALS = "\U0010ffff", 2**62
 ESCAPE = "/"
 # Begins the namespace of a session that is not whole, see `unfinished`; and what sorts after all of these.
 UNFINISHED, AFTER_UNFINISHED = "unfinished:", "unfinished;"
-ONE: sa.ColumnElement[int] = sa.literal_column("1")
+
+
+def literal(value: int | str) -> sa.ColumnElement[Any]:
+    """The value as a part of the statement's text."""
+    if isinstance(value, int):
+        return sa.literal_column(str(value))
+    return sa.literal_column(f"'{value}'", sa.Text)
+
+
+ONE = literal(1)
 LIMIT = p("limit", sa.Integer)
 
 SESSION_ROW = sa.and_(SESSIONS.c.namespace == p("namespace"), SESSIONS.c.id == p("session"))
-IS_OPEN = EXCHANGES.c.state == sa.literal_column("'open'")
+IS_OPEN = EXCHANGES.c.state == literal("open")
 IN_EPOCH = SESSIONS.c.epoch == p("epoch")
 
 
@@ -45,6 +54,11 @@ def unfinished(namespace: str) -> str:
     Readers find a session by its row, and so nothing of it.
     """
     return f"{UNFINISHED}{namespace}"
+
+
+def key_of(namespace: str, session: str | None) -> dict[str, object]:
+    """The parameters that name a session; None: all of the namespace."""
+    return {"namespace": namespace, "session": session}
 
 
 def of_namespace(table: sa.FromClause) -> Where:
@@ -75,12 +89,7 @@ def same_session(table: Any, other: Any) -> Where:
 
 def total_of(value: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
     """The sum of whole numbers; 0 over no rows."""
-    return sa.cast(sa.func.coalesce(sa.func.sum(value), sa.literal_column("0")), sa.BigInteger)
-
-
-def most(count: int) -> sa.ColumnElement[int]:
-    """A LIMIT as a literal of the statement."""
-    return sa.literal_column(str(count))
+    return sa.cast(sa.func.coalesce(sa.func.sum(value), literal(0)), sa.BigInteger)
 
 
 def new_row(table: sa.Table, **given: sa.ColumnElement[Any]) -> Insert:
