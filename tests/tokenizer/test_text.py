@@ -203,10 +203,12 @@ def test_any_string_is_counted_surrogates_too(text: str) -> None:
 
 
 def test_a_counter_is_for_a_model() -> None:
-    tokenizer = Tokenizer()
-    assert tokenizer.counter_for("gpt-4").encoding == "cl100k_base"
-    assert tokenizer.counter_for("gpt-4", "o200k_base").encoding == "o200k_base"
-    assert Tokenizer("cl100k_base").counter_for("gpt-4o").encoding == "cl100k_base"
+    tokenizer, text = Tokenizer(), "東京は夜の七時"
+    old, new = (TextCounter(encoding_of(name)).count(text) for name in ("cl100k_base", "o200k_base"))
+    assert old != new
+    assert tokenizer.counter_for("gpt-4").count_text(text) == old
+    assert tokenizer.counter_for("gpt-4", "o200k_base").count_text(text) == new
+    assert Tokenizer("cl100k_base").counter_for("gpt-4o").count_text(text) == old
 
 
 def test_a_text_counted_again_has_the_same_tokens_and_is_not_held() -> None:

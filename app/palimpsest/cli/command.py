@@ -48,27 +48,27 @@ _T = TypeVar("_T")
 
 def proxy_of_caller(url: ProxyUrl = HERE, key: Key = None) -> AbstractAsyncContextManager[OwnApi]:
     """A running proxy, and the conversations of a key."""
-    from palimpsest.upstream.own_api import own_api
-
-    return own_api(url, key)
+    return _own_api(url, key)
 
 
 def proxy_of_reader(
     url: ProxyUrl = HERE, key: Key = None, namespace: Namespace = None, admin_key: AdminKey = None
 ) -> AbstractAsyncContextManager[OwnApi]:
     """As `proxy_of_caller`; with a namespace its conversations, by the admin key."""
-    from palimpsest.upstream.own_api import own_api
-
-    return own_api(url, key if namespace is None else admin_key, namespace)
+    return _own_api(url, key if namespace is None else admin_key, namespace)
 
 
 def proxy_of_operator(
     url: ProxyUrl = HERE, admin_key: AdminKey = None
 ) -> AbstractAsyncContextManager[OwnApi]:
     """A running proxy, for its operator."""
+    return _own_api(url, admin_key)
+
+
+def _own_api(url: str, key: str | None, namespace: str | None = None) -> AbstractAsyncContextManager[OwnApi]:
     from palimpsest.upstream.own_api import own_api
 
-    return own_api(url, admin_key)
+    return own_api(url, key, namespace)
 
 
 def settings_from(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,15 +32,19 @@ _SHOWN_PACKAGES = ("uvicorn", "aiohttp", "httpx", "sqlalchemy", "aiosqlite", "ti
 
 async def examine(settings: Settings) -> AsyncIterator[Finding]:
     """All findings as they are made, in the order in which to fix them."""
-    for one in _versions():
-        yield one
+    yield Finding("palimpsest", "ok", version("palimpsest"))
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Finding("packages", "ok", ", ".join(f"{name} {version(name)}" for name in _SHOWN_PACKAGES))
     yield _sqlite(settings)
     yield search_index_of(settings.database.url.get_secret_value(), has_fts5=has_word_index())
     yield await _database(settings)
     yield await _pepper(settings)
     yield _access(settings)
-    for one in _start_problems(settings):
-        yield one
+    problems = [*start_problems(settings)]
+    for problem in problems:
+        yield Finding("settings", "failed", problem, "Change it: until then no start is possible.")
+    if not problems:
+        yield Finding("settings", "ok", "a start accepts them")
     # Imported here: what is found above is seen before a client is loaded.
     from palimpsest.cli.doctor_upstreams import asked_upstreams
 
@@ -48,20 +52,6 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         yield one
     for one in await _learned_windows(settings):
         yield one
-
-
-def _versions() -> Iterator[Finding]:
-    yield Finding("palimpsest", "ok", version("palimpsest"))
-    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    yield Finding("packages", "ok", ", ".join(f"{name} {version(name)}" for name in _SHOWN_PACKAGES))
-
-
-def _start_problems(settings: Settings) -> Iterator[Finding]:
-    problems = [*start_problems(settings)]
-    for problem in problems:
-        yield Finding("settings", "failed", problem, "Change it: until then no start is possible.")
-    if not problems:
-        yield Finding("settings", "ok", "a start accepts them")
 
 
 def _sqlite(settings: Settings) -> Finding:

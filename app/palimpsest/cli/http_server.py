@@ -171,16 +171,12 @@ class PlainHttp(HttpToolsProtocol):
         """Abort the connection once the client has reset it, which asyncio would not notice."""
         if self.transport.is_closing() or self.cycle.response_complete:
             return
-        if _is_reset(self.transport):
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), _RESET)
+        if any(events & _RESET for _, events in poll.poll(0)):
             self.transport.abort()
         else:
             self.loop.call_later(_LOOK_SECONDS, self._look)
-
-
-def _is_reset(transport: asyncio.Transport) -> bool:
-    poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), _RESET)
-    return any(events & _RESET for _, events in poll.poll(0))
 
 
 def without_h2c_offer(data: bytes) -> bytes:

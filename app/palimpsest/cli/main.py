@@ -14,22 +14,20 @@ from collections.abc import Mapping, Sequence
 from copy import copy as shallow
 from dataclasses import asdict
 from io import BufferedWriter, RawIOBase, TextIOWrapper
-from typing import Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
-from typer.models import CommandInfo
 
 from palimpsest.cli.command import (
-    HERE,
     AsJson,
     Config,
     Database,
-    Key,
-    ProxyUrl,
     UpstreamUrl,
     awaited,
+    command,
     print_json,
+    proxy_of_caller,
     settings_from,
 )
 from palimpsest.cli.config_commands import Host, Port, WindowTokens, Workers, serve_options
@@ -52,6 +50,9 @@ from palimpsest.errors import (
     UpstreamUnreachable,
     WrongAdminKey,
 )
+
+if TYPE_CHECKING:
+    from palimpsest.upstream.own_api import OwnApi
 
 # The exit code of a refusal at start; 1 is a finding or a crash.
 _REFUSED = 2
@@ -111,7 +112,9 @@ app.command(context_settings={"ignore_unknown_options": True, "allow_intersperse
 
 def _say_version(asked: bool) -> None:
     if asked:
-        say(_version())
+        from importlib.metadata import version
+
+        say(version("palimpsest"))
         raise typer.Exit
 
 
@@ -178,10 +181,8 @@ def doctor(
 
 
 @app.command()
-def mcp(
-    url: ProxyUrl = HERE,
-    key: Key = None,
-) -> None:
+@command(proxy_of_caller)
+async def mcp(api: OwnApi) -> None:
     """Serve MCP on standard input and output: search and read a running proxy's conversations."""
     try:
         from palimpsest.cli.mcp_stdio import serve_stdio
@@ -190,7 +191,7 @@ def mcp(
 
     if sys.stdin is None or sys.stdout is None:
         raise SettingsError("command line: mcp needs standard input and output, and one of them is closed.")
-    awaited(serve_stdio(url, key))
+    await serve_stdio(api)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -243,19 +244,13 @@ def _asked_of(arguments: Sequence[str]) -> typer.Typer:
     """
     name = _name_in(arguments)
     only = shallow(app)
-    only.registered_commands = [one for one in app.registered_commands if _name_of(one) == name]
+    only.registered_commands = [
+        one
+        for one in app.registered_commands
+        if name == (one.name or (one.callback and one.callback.__name__))
+    ]
     only.registered_groups = [one for one in app.registered_groups if one.name == name]
     return only if only.registered_commands or only.registered_groups else app
-
-
-def _name_of(command: CommandInfo) -> str | None:
-    return command.name or (command.callback and command.callback.__name__)
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("palimpsest")
 
 
 if __name__ == "__main__":

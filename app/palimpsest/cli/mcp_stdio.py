@@ -15,7 +15,7 @@ from palimpsest.api.mcp.server import server_of
 from palimpsest.core.recall.tool_calls import DESCRIBE, GREP, for_clients
 from palimpsest.core.recall.tool_results import error_result
 from palimpsest.errors import UpstreamError
-from palimpsest.upstream.own_api import OwnApi, own_api
+from palimpsest.upstream.own_api import OwnApi
 
 _PATHS: Mapping[str, str] = {GREP: "context/grep", DESCRIBE: "context/describe"}
 # The parameters of each tool; the endpoint accepts more, which models may not set (rule 28).
@@ -25,10 +25,10 @@ _TAKEN: Mapping[str, frozenset[str]] = {
 _OK = 200
 
 
-async def serve_stdio(url: str, key: str | None) -> None:
+async def serve_stdio(proxy: OwnApi) -> None:
     """Serve until standard input ends."""
     try:
-        async with own_api(url, key) as proxy, stdio_server() as (reading, writing):
+        async with stdio_server() as (reading, writing):
             server = server_of(partial(_call, proxy))
             await server.run(reading, writing, server.create_initialization_options())
     except* BrokenPipeError:

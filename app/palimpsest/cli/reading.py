@@ -288,7 +288,12 @@ async def tail(
     for look in count():
         new = await _ended(api, session, known, seen)
         for turn in new if look else new[max(0, len(new) - last) :]:
-            say(json.dumps(turn, ensure_ascii=False) if as_json else _line_of_turn(turn))
+            sizes = f"{figure(turn['tokens'])}/{figure(turn['tokens_full'])}"
+            view = f", {turn['view']}" if turn["view"] else ""
+            name = f"{(turn['name'] or turn['session'])[:_TAIL_NAME_CHARS]:{_TAIL_NAME_CHARS}}"
+            head = f"{turn['started_at'][:19]}  {name}  turn {turn['n']}"
+            line = f"{head}: {sizes} tokens{view}, {figure(turn['seconds'], 1)} s, {outcome_of(turn)}"
+            say(json.dumps(turn, ensure_ascii=False) if as_json else line)
             most = None if most is None else most - 1
             if most == 0:
                 return
@@ -317,11 +322,3 @@ async def _ended(api: OwnApi, name: str | None, known: dict[str, Json], seen: se
         found += [{**turn, **about} for turn in ended if turn["id"] not in seen]
         seen.update(turn["id"] for turn in ended)
     return sorted(found, key=lambda turn: str(turn["started_at"]))
-
-
-def _line_of_turn(turn: Json) -> str:
-    sizes = f"{figure(turn['tokens'])}/{figure(turn['tokens_full'])}"
-    view = f", {turn['view']}" if turn["view"] else ""
-    name = f"{(turn['name'] or turn['session'])[:_TAIL_NAME_CHARS]:{_TAIL_NAME_CHARS}}"
-    head = f"{turn['started_at'][:19]}  {name}  turn {turn['n']}"
-    return f"{head}: {sizes} tokens{view}, {figure(turn['seconds'], 1)} s, {outcome_of(turn)}"

@@ -70,7 +70,7 @@ def answer_to(messages: Sequence[ShownMessage], tokens: int, window: int) -> str
 
     After a tool's result it is the line of it that matters, or, after a look-up, the sentence that was found.
     """
-    asked = _last_request(messages)
+    asked = next((m.text for m in reversed(messages) if m.role == "user"), "")
     if messages and messages[-1].role == "tool":
         if messages[-1].is_lookup:
             return f"I looked it up: {_best_sentence(asked, messages[-1:]) or 'nothing was found.'}"
@@ -99,10 +99,6 @@ def lookup_of(body: Mapping[str, Any], messages: Sequence[ShownMessage]) -> str 
         return None
     found = wanted & _words(_best_sentence(asked, messages))
     return asked if 2 * len(found) < len(wanted) else None
-
-
-def _last_request(messages: Sequence[ShownMessage]) -> str:
-    return next((m.text for m in reversed(messages) if m.role == "user"), "")
 
 
 def _telling_line(result: str) -> str:

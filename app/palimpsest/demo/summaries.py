@@ -161,13 +161,10 @@ def _lines(messages: Sequence[ShownMessage], order: ShownMessage | None) -> Iter
                 role, section = ("system", _REQUEST if label[1] == "TASK" else None)
             elif speaker := _SPEAKER.match(line):
                 role, section, line = speaker[1].lower(), None, line[speaker.end() :]
-            if len(line) > 8 and (role != "system" or section is not None) and not _is_framing(line):
+            # Labels, and the demo's own lines, are not part of the conversation.
+            is_framing = _LABEL.match(line) or OWN_LINE.match(line)
+            if len(line) > 8 and (role != "system" or section is not None) and not is_framing:
                 yield _Line("" if section is not None else role, line[:_LINE_CHARS], section)
-
-
-def _is_framing(line: str) -> bool:
-    """True for lines that are not part of the conversation: labels, and the demo's own lines."""
-    return bool(_LABEL.match(line) or OWN_LINE.match(line))
 
 
 def _section(kinds: Sequence[int], lines: Sequence[_Line]) -> list[str]:

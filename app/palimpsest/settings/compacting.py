@@ -16,12 +16,8 @@ from palimpsest.settings.fields import Section, advanced, setting
 _S = TypeVar("_S", bound=Section)
 
 
-def _template(text: str | None) -> str | None:
-    return None if text is None else checked_template(text)
-
-
 # Checks beyond types and bounds.
-_CHECKS = {"worker_template": AfterValidator(_template)}
+_CHECKS = {"worker_template": AfterValidator(lambda text: None if text is None else checked_template(text))}
 
 
 def _with_core_fields(*, is_advanced: bool) -> Callable[[type[_S]], type[_S]]:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from palimpsest.settings.fields import extra_of, keys_of, section_of, unit_of
 from palimpsest.settings.load import LISTS, variable_of
@@ -178,13 +178,7 @@ def _value(default: Any) -> str:
         default = default.get_secret_value()
     if isinstance(default, BaseModel):
         default = default.model_dump(exclude_unset=True)
-    if isinstance(default, Path):
-        default = str(default)
-    if isinstance(default, tuple):
-        default = list(default)
-    if isinstance(default, Mapping):
-        default = dict(default)
-    text = yaml.safe_dump(default, default_flow_style=True, width=10_000)
+    text = yaml.safe_dump(to_jsonable_python(default), default_flow_style=True, width=10_000)
     return text.removesuffix("\n").removesuffix("\n...")
 
 

@@ -77,8 +77,7 @@ _DEPTH = 12
 class Counter:
     """Counts texts, messages and tools for one model. Thread-safe."""
 
-    def __init__(self, model: str, encoding: EncodingName, text: TextCounter) -> None:
-        self.encoding = encoding
+    def __init__(self, model: str, text: TextCounter) -> None:
         # Tokens of a text.
         self.count_text = text.count
         self._image_price = price_for(model)
@@ -276,7 +275,7 @@ class Tokenizer:
         text = self._texts.get(name)
         if text is None:
             text = self._texts[name] = TextCounter(encoding_of(name))
-        return Counter(model, name, text)
+        return Counter(model, text)
 
     def forget(self) -> None:
         """Forget the texts counted last (P6)."""

@@ -12,7 +12,6 @@ import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TypeAlias
@@ -22,6 +21,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from palimpsest.settings.settings import is_loopback
 from palimpsest.settings.upstreams import UpstreamSettings
 from palimpsest.upstream.body import OutgoingBody
 
@@ -30,16 +30,9 @@ def environment_proxy(base: URL) -> str | None:
     """The proxy that the environment sets for this address; None without one."""
     host = base.host or ""
     # A server on this machine is never behind a proxy, whether or not NO_PROXY says so.
-    if host == "localhost" or _is_loopback(host) or urllib.request.proxy_bypass(host):
+    if is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
     return urllib.request.getproxies().get(base.scheme)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 _Faults: TypeAlias = Sequence[tuple[type[Exception], type[UpstreamError], str]]

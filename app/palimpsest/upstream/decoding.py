@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 Failure = Literal["too_large", "corrupt"]
@@ -92,19 +92,7 @@ def decoder_for(
     if len(names) > most or any(name not in DECODABLE for name in names):
         return None
     # The header lists codings in the order in which they were applied.
-    return Decoder([_coding(name) for name in reversed(names)], limit)
-
-
-def _coding(name: str) -> _Coding:
-    match name:
-        case "br":
-            return _Brotli()
-        case "zstd":
-            return _Zstd()
-        case "gzip":
-            return _Zlib(zlib.MAX_WBITS | 16)
-        case _:
-            return _Zlib(zlib.MAX_WBITS)
+    return Decoder([_CODINGS[name]() for name in reversed(names)], limit)
 
 
 class _Zlib:
@@ -186,3 +174,11 @@ class _Zstd:
             start += len(step) - len(self._inflate.unused_data)
             if piece:
                 yield piece
+
+
+_CODINGS: Mapping[str, Callable[[], _Coding]] = {
+    "gzip": lambda: _Zlib(zlib.MAX_WBITS | 16),
+    "deflate": lambda: _Zlib(zlib.MAX_WBITS),
+    "br": _Brotli,
+    "zstd": _Zstd,
+}

@@ -119,19 +119,6 @@ def _refusal(reply: httpx.Response) -> PalimpsestError:
     return kind(f"The proxy answered {reply.status_code}: {where}{said or 'nothing that can be read'}")
 
 
-def _checked(url: str) -> str:
-    """The address of a proxy. SettingsError for what is none."""
-    try:
-        parts = urlsplit(url)
-        # Reading a port checks it.
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            httpx.URL(url)
-            return url
-    except (ValueError, httpx.InvalidURL):
-        pass
-    raise SettingsError("command line: --url must be an address such as http://127.0.0.1:8000.")
-
-
 @asynccontextmanager
 async def own_api(url: str, key: str | None, namespace: str | None = None) -> AsyncIterator[OwnApi]:
     """A client of the proxy at `url`, with or without `/v1`.
@@ -143,7 +130,16 @@ async def own_api(url: str, key: str | None, namespace: str | None = None) -> As
         headers["authorization"] = f"Bearer {key}"
     if namespace:
         headers["x-palimpsest-namespace"] = namespace
-    base = _checked(url).rstrip("/").removesuffix("/v1")
+    try:
+        parts = urlsplit(url)
+        # Reading a port checks it.
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        httpx.URL(url)
+    except (ValueError, httpx.InvalidURL):
+        is_address = False
+    if not is_address:
+        raise SettingsError("command line: --url must be an address such as http://127.0.0.1:8000.")
+    base = url.rstrip("/").removesuffix("/v1")
     for value in headers.values():
         if not (value.isascii() and value.isprintable()):
             raise SettingsError("command line: the key, or the namespace, has characters that none has.")
