@@ -105,12 +105,7 @@ def test_a_start_loads_nothing_that_only_some_requests_need(terminal: Terminal) 
 @pytest.mark.parametrize(
     ("words", "more", "said"),
     [
-        (("serve", "--port", "99999"), {}, "server.port"),
-        (("serve",), {"PALIMPSEST_SERVER__PRT": "1"}, "PALIMPSEST_SERVER__PORT"),
-        (("serve", "--config", "none.yaml"), {}, "no such file"),
-        (("serve", "--upstream", "nonsense"), {}, "upstream.base_url"),
         (("serve", "--host", "0.0.0.0"), {"PALIMPSEST_UPSTREAM__API_KEY": "sk-x"}, "access.mode"),
-        (("serve", "--database", "mysql://x"), {}, "database"),
         (("keys", "list"), {}, "palimpsest db migrate"),
         (("show", "tour", "--url", "http://127.0.0.1:9"), {}, "cannot be reached"),
         (("erase", "--yes"), {}, "--all"),

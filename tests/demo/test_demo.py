@@ -49,11 +49,6 @@ async def test_it_answers_only_from_what_it_is_shown() -> None:
     assert "nothing more" in without["choices"][0]["message"]["content"]
 
 
-async def test_equal_requests_get_equal_answers() -> None:
-    asked = [{"role": "user", "content": "Same again"}]
-    assert (await _ask(asked)).content == (await _ask(asked)).content
-
-
 async def test_a_prompt_beyond_the_window_is_refused_in_openais_words() -> None:
     refused = await _ask([{"role": "user", "content": "word " * 500}], window=400)
     error = refused.json()["error"]
@@ -124,30 +119,11 @@ async def test_nonsense_is_refused(path: str, body: bytes) -> None:
     assert error["type"] == "invalid_request_error"
 
 
-async def test_a_summary_carries_the_previous_one_and_leaves_headings_out() -> None:
-    order = f"Summarize under these headings: {', '.join(TITLES)}."
-    previous = "\n".join(f"## {n}. {title}\n- the vault code is 77-{n}" for n, title in enumerate(TITLES, 1))
-    given = f"PREVIOUS_SUMMARY\n{previous}\n\nCONVERSATION\nUSER [9]: open the vault\n\nSummarize: now."
-    asked = [{"role": "system", "content": order}, {"role": "user", "content": given}]
-    text = (await _ask(asked, max_tokens=800)).json()["choices"][0]["message"]["content"]
-    assert [f"77-{n}" in text for n in range(1, 9)] == [True] * 8
-    assert text.endswith(f"## 9. {TITLES[8]}\n- open the vault")
-    assert text.count(TITLES[4]) == 1
-    assert "PREVIOUS_SUMMARY" not in text
-
-
 async def test_a_summary_among_older_messages_is_not_an_order() -> None:
     block = f"Summary. {' '.join(TITLES)}"
     asked = [{"role": "user", "content": text} for text in ("Start", block, "And now?")]
     text = (await _ask(asked)).json()["choices"][0]["message"]["content"]
     assert "And now?" in text
-
-
-async def test_it_tells_numbers_apart() -> None:
-    facts = [{"role": "user", "content": f"The code of room {n} is R-{n * 7919}."} for n in range(1, 9)]
-    asked = {"role": "user", "content": "What is the code of room 3?"}
-    text = (await _ask([*facts, asked])).json()["choices"][0]["message"]["content"]
-    assert text.endswith("The code of room 3 is R-23757.")
 
 
 async def test_it_says_so_when_the_fact_is_not_there() -> None:
@@ -191,31 +167,6 @@ async def test_it_answers_from_what_a_look_up_found() -> None:
     assert text == "I looked it up: 07:01 staging listens on port 8443"
 
 
-async def test_of_a_tools_result_it_says_the_line_that_matters() -> None:
-    printed = "a.py: ok\nFAILED b.py - ValueError\nc.py: ok\n1 failed, 2 passed"
-    asked = [
-        {"role": "user", "content": "Run them."},
-        {"role": "tool", "tool_call_id": "c", "content": printed},
-    ]
-    text = (await _ask(asked)).json()["choices"][0]["message"]["content"]
-    assert text == "FAILED b.py - ValueError\n1 failed, 2 passed"
-
-
-async def test_a_summary_has_one_line_of_a_listing_and_each_line_once() -> None:
-    order = f"Summarize under these headings: {', '.join(TITLES)}."
-    listing = "\n".join(f"order {n}: done" for n in range(30))
-    asked = [
-        {"role": "user", "content": "Replay the orders."},
-        {"role": "tool", "tool_call_id": "c", "content": listing},
-        {"role": "user", "content": "Decision: production waits until Thursday."},
-        {"role": "user", "content": order},
-    ]
-    text = (await _ask(asked, max_tokens=800)).json()["choices"][0]["message"]["content"]
-    assert text.count(": done") == 2, "as work completed, and as the current state"
-    decided = text.partition("6. Decisions made\n")[2].partition("\n\n")[0]
-    assert decided == "- Decision: production waits until Thursday."
-
-
 CONVERSATION = (
     "USER [1]: Fix the checkout.\n\nASSISTANT [2]: Done in src/a.py.\n\nUSER [3]: Decision: no floats."
 )
@@ -241,11 +192,3 @@ async def test_a_summary_has_no_headings_where_none_are_asked_for() -> None:
     ]
     text = (await _ask(asked, max_tokens=400)).json()["choices"][0]["message"]["content"]
     assert text == "- Fix the checkout.\n- Done in src/a.py.\n- Decision: no floats."
-
-
-async def test_sections_without_content_are_left_out_where_that_is_asked() -> None:
-    order = f"Summarize. Leave out a section without content: {', '.join(TITLES)}."
-    asked = [{"role": "system", "content": order}, {"role": "user", "content": CONVERSATION}]
-    text = (await _ask(asked, max_tokens=800)).json()["choices"][0]["message"]["content"]
-    assert "## 6. Decisions made\n- Decision: no floats." in text
-    assert "None" not in text

@@ -21,7 +21,17 @@ from benchmarks.kill_loop import Server, server
 from tests.kit.processes import PATIENCE_SECONDS, Process
 from tests.kit.wire import Headers, Line, answer_body, chat_body, event, opened, post
 from tests.kit.words import prose
-from tests.upstream.scripted import Scripted, Wire, chunk, cuts_after, head, replies, stalls_after, streams
+from tests.upstream.scripted import (
+    Script,
+    Scripted,
+    Wire,
+    chunk,
+    cuts_after,
+    head,
+    replies,
+    stalls_after,
+    streams,
+)
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.spec("H19")]
 
@@ -29,7 +39,8 @@ Json = dict[str, Any]
 JSON_TYPE = (b"Content-Type", b"application/json")
 SSE: Headers = [(b"Content-Type", b"text/event-stream"), (b"Transfer-Encoding", b"chunked")]
 PARTS = [event({"role": "assistant", "content": "Once"}), event({}, "stop"), b"data: [DONE]\n\n"]
-TOO_LONG = {"error": {"message": "Too long.", "type": "x", "param": None, "code": "context_length_exceeded"}}
+TOO_LONG_CODE = "context_length_exceeded"
+TOO_LONG = {"error": {"message": "Too long.", "type": "x", "param": None, "code": TOO_LONG_CODE}}
 # The secret and the words that no line may hold.
 KEY, WORDS = "sk-Kanarienvogel", "Zeisig"
 # How a start ends that is refused.
@@ -122,24 +133,30 @@ async def test_a_stream(logged: Logged) -> None:
     assert line["first_byte_seconds"] <= line["seconds"]
 
 
-@pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
-async def test_an_error_of_the_upstream(logged: Logged, status: int) -> None:
-    logged.upstream.expects(replies(b'{"error": {"message": "no"}}', status, [JSON_TYPE]))
-    line = await asked(logged, post(chat_body()))
-    holds(line, level="warning", status=status, end="whole", code="upstream_status", cause="upstream")
+CUT = head(200, SSE) + chunk(PARTS[0])
+ERROR = b'{"error": {"message": "no"}}'
+
+
+@pytest.mark.parametrize(
+    ("script", "stream", "facts"),
+    [
+        *(
+            (replies(ERROR, status, [JSON_TYPE]), False, {"status": status, "code": "upstream_status"})
+            for status in (400, 401, 429, 500, 503)
+        ),
+        (cuts_after(0, b"", reset=True), False, {"status": 502, "code": "upstream_unreachable"}),
+        (stalls_after(b""), False, {"status": 504, "code": "upstream_timeout"}),
+        (cuts_after(len(CUT), CUT), True, {"status": 200, "end": "cut", "code": "upstream_cut"}),
+        (replies(b"null", 200, [JSON_TYPE]), False, {"status": 200, "end": "whole", "code": "no_answer"}),
+        (replies(json.dumps(TOO_LONG).encode(), 400, [JSON_TYPE]), False, {"code": TOO_LONG_CODE}),
+    ],
+)
+async def test_a_failure_of_the_upstream(logged: Logged, script: Script, stream: bool, facts: Json) -> None:
+    logged.upstream.always(script)
+    line = await asked(logged, post(chat_body(stream=stream)))
+    logged.upstream.always(replies(b"not expected", 599))
+    holds(line, level="warning", cause="upstream", **facts)
     assert set(line) >= PLACES - {"first_byte_seconds"}
-
-
-async def test_a_connection_that_breaks(logged: Logged) -> None:
-    logged.upstream.expects(cuts_after(0, b"", reset=True))
-    line = await asked(logged, post(chat_body()))
-    holds(line, level="warning", status=502, code="upstream_unreachable", cause="upstream", attempts=1)
-
-
-async def test_an_upstream_that_says_nothing(logged: Logged) -> None:
-    logged.upstream.expects(stalls_after(b""))
-    line = await asked(logged, post(chat_body()))
-    holds(line, level="warning", status=504, code="upstream_timeout", cause="upstream")
 
 
 async def test_an_overflow_that_was_recovered(logged: Logged) -> None:
@@ -149,13 +166,6 @@ async def test_an_overflow_that_was_recovered(logged: Logged) -> None:
     line = await asked(logged, post(chat_body(messages=messages)))
     holds(line, **ANSWERED, view="compacted", attempts=2)
     assert line["tokens"] < line["tokens_full"]
-
-
-async def test_an_overflow_that_was_not(logged: Logged) -> None:
-    logged.upstream.always(replies(json.dumps(TOO_LONG).encode(), 400, [JSON_TYPE]))
-    line = await asked(logged, post(chat_body()))
-    logged.upstream.always(replies(b"not expected", 599))
-    holds(line, level="warning", status=400, code="context_length_exceeded", cause="upstream")
 
 
 async def test_a_client_that_left(logged: Logged) -> None:
@@ -184,19 +194,6 @@ async def test_a_client_that_left_before_anything_came(logged: Logged) -> None:
     line = await logged.line_after(before)
     holds(line, event="exchange", level="info", end="left")
     assert "status" not in line
-
-
-async def test_a_stream_that_was_cut(logged: Logged) -> None:
-    cut = head(200, SSE) + chunk(PARTS[0])
-    logged.upstream.expects(cuts_after(len(cut), cut))
-    line = await asked(logged, post(chat_body(stream=True)))
-    holds(line, level="warning", status=200, end="cut", code="upstream_cut", cause="upstream")
-
-
-async def test_a_200_without_an_answer(logged: Logged) -> None:
-    logged.upstream.expects(replies(b"null", 200, [JSON_TYPE]))
-    line = await asked(logged, post(chat_body()))
-    holds(line, level="warning", status=200, end="whole", code="no_answer", cause="upstream")
 
 
 async def test_a_store_that_is_down(logged: Logged) -> None:

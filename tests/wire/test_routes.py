@@ -150,9 +150,9 @@ async def test_without_keys_of_the_operators_the_callers_goes_along(tmp_path: Pa
 
 
 async def test_windows_and_summaries_are_asked_where_the_model_is(tmp_path: Path) -> None:
-    near, far = ModelServer(window=100_000), ModelServer(window=6_000, names=("far/m",))
+    near, far = ModelServer(window=100_000), ModelServer(window=6_000, names=("m",))
     async with served(far, lifespan="off") as address:
-        route = {"match": "far/*", "base_url": f"{address}/v1", "api_key": "far-key"}
+        route = {"match": "far/*", "model": "*", "base_url": f"{address}/v1", "api_key": "far-key"}
         async with proxied(near, tmp_path, {"routes": [route], "upstream.api_key": "near-key"}) as proxy:
             chat = proxy.chat(extra={"model": "far/m"})
             for turn in range(14):
@@ -162,6 +162,7 @@ async def test_windows_and_summaries_are_asked_where_the_model_is(tmp_path: Path
     assert near.seen == []
     assert far.summaries
     assert {seen.headers["authorization"] for seen in far.seen} == {"Bearer far-key"}
+    assert {seen.body["model"] for seen in far.seen} == {"m"}
     assert all(prompt.tokens <= 6_000 for prompt in far.prompts)
 
 
