@@ -22,109 +22,30 @@ def prompt(window: int | None = None, tokens: int | None = None) -> Overflow:
 
 
 OPENAI_STYLE = [
-    (
-        "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens. "
-        "Please reduce the length of the messages.",
-        {"code": "context_length_exceeded", "type": "invalid_request_error", "param": "messages"},
-        prompt(8192, 9001),
-    ),
-    (
-        "Your input exceeds the context window of this model. Please adjust your input and try again.",
-        {"code": "context_length_exceeded"},
-        prompt(),
-    ),
-    (
-        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300123 tokens. "
-        "Please reduce the length of the messages.",
-        {"code": "context_length_exceeded"},
-        prompt(272000, 300123),
-    ),
-    (
-        "This endpoint's maximum context length is 131072 tokens. However, you requested about 140000 tokens "
-        "(130000 of text input, 10000 in the output). Please reduce the length of either one, or use the "
-        '"middle-out" transform to compress your prompt automatically.',
-        {"code": 400, "metadata": {"raw": None}},
-        prompt(131072, 130000),
-    ),
-    (
-        "This model's maximum context length is 65536 tokens. However, you requested 70000 tokens (66000 in the "
-        "messages, 4000 in the completion). Please reduce the length of the messages or completion.",
-        {"code": "invalid_request_error"},
-        prompt(65536, 66000),
-    ),
-    (
-        "Please reduce the length of the messages or completion.",
-        {"code": "context_length_exceeded"},
-        prompt(),
-    ),
+    ("This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens. Please reduce the length of the messages.", {"code": "context_length_exceeded", "type": "invalid_request_error", "param": "messages"}, prompt(8192, 9001)),
+    ("Your input exceeds the context window of this model. Please adjust your input and try again.", {"code": "context_length_exceeded"}, prompt()),
+    ("Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300123 tokens. Please reduce the length of the messages.", {"code": "context_length_exceeded"}, prompt(272000, 300123)),
+    ("This endpoint's maximum context length is 131072 tokens. However, you requested about 140000 tokens (130000 of text input, 10000 in the output). Please reduce the length of either one, or use the \"middle-out\" transform to compress your prompt automatically.", {"code": 400, "metadata": {"raw": None}}, prompt(131072, 130000)),
+    ("This model's maximum context length is 65536 tokens. However, you requested 70000 tokens (66000 in the messages, 4000 in the completion). Please reduce the length of the messages or completion.", {"code": "invalid_request_error"}, prompt(65536, 66000)),
+    ("Please reduce the length of the messages or completion.", {"code": "context_length_exceeded"}, prompt()),
     ("Input is too long for requested model.", {}, prompt()),
-    (
-        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
-        {},
-        prompt(131072, 537812),
-    ),
-    (
-        "The number of tokens to keep from the initial prompt is greater than the context length. Try to load the "
-        "model with a larger context length, or provide a shorter input",
-        {},
-        prompt(),
-    ),
-    (
-        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
-        {"type": "invalid_request_prompt"},
-        prompt(32768, 40000),
-    ),
-    (
-        "prompt is too long: 210000 tokens > 200000 maximum",
-        {"type": "invalid_request_error"},
-        prompt(200000, 210000),
-    ),
-    (
-        "input length and `max_tokens` exceed context limit: 197202 + 21333 > 200000, decrease input length or "
-        "`max_tokens` and try again",
-        {},
-        prompt(200000, 197202),
-    ),
+    ("This model's maximum prompt length is 131072 but the request contains 537812 tokens.", {}, prompt(131072, 537812)),
+    ("The number of tokens to keep from the initial prompt is greater than the context length. Try to load the model with a larger context length, or provide a shorter input", {}, prompt()),
+    ("Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", {"type": "invalid_request_prompt"}, prompt(32768, 40000)),
+    ("prompt is too long: 210000 tokens > 200000 maximum", {"type": "invalid_request_error"}, prompt(200000, 210000)),
+    ("input length and `max_tokens` exceed context limit: 197202 + 21333 > 200000, decrease input length or `max_tokens` and try again", {}, prompt(200000, 197202)),
     ("The prompt is too long: 150000, model maximum context length: 131071", {}, prompt(131071, 150000)),
     ("prompt token count of 150000 exceeds the limit of 128000", {}, prompt(128000, 150000)),
     ("Invalid request: Your request exceeded model token limit: 8192", {}, prompt(8192)),
     ("invalid params, context window exceeds limit (2013)", {}, prompt()),
     ("Prompt exceeds max length", {"code": "1261"}, prompt()),
-    (
-        "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292.",
-        {},
-        prompt(4081, 4292),
-    ),
-    (
-        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: 8000 `inputs` tokens "
-        "and 1000 `max_new_tokens`",
-        {},
-        prompt(8193, 8000),
-    ),
-    (
-        "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of "
-        "5000 tokens: 4500 tokens from the input messages and 500 tokens for the completion.",
-        {},
-        prompt(4096, 4500),
-    ),
-    (
-        "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
-        {},
-        prompt(4096, 5000),
-    ),
-    (
-        "Invalid 'messages[3].content': string too long. Expected a string with maximum length 1048576, but got a "
-        "string with length 1540820 instead.",
-        {"code": "string_above_max_length", "param": "messages[3].content"},
-        prompt(),
-    ),
-    (
-        "Invalid 'input[2].content[0].text': string too long. Expected a string with maximum length 10485760, but "
-        "got a string with length 10485761 instead.",
-        {"code": "string_above_max_length", "param": "input[2].content[0].text"},
-        prompt(),
-    ),
-]
+    ("too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292.", {}, prompt(4081, 4292)),
+    ("Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: 8000 `inputs` tokens and 1000 `max_new_tokens`", {}, prompt(8193, 8000)),
+    ("Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 5000 tokens: 4500 tokens from the input messages and 500 tokens for the completion.", {}, prompt(4096, 4500)),
+    ("The input (5000 tokens) is longer than the model's context length (4096 tokens).", {}, prompt(4096, 5000)),
+    ("Invalid 'messages[3].content': string too long. Expected a string with maximum length 1048576, but got a string with length 1540820 instead.", {"code": "string_above_max_length", "param": "messages[3].content"}, prompt()),
+    ("Invalid 'input[2].content[0].text': string too long. Expected a string with maximum length 10485760, but got a string with length 10485761 instead.", {"code": "string_above_max_length", "param": "input[2].content[0].text"}, prompt()),
+]  # fmt: skip
 
 
 @pytest.mark.spec("W27", "W31", "W33", "W34", "W35", "W36", "W37", "W38")
