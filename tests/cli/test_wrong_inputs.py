@@ -51,8 +51,6 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
             ("command line", "database.url", "sqlite:///path/to/file.db"),
         ),
         (("db", "migrate", "--database", "data.db"), ("database.url", "sqlite:///path")),
-        (("doctor", "--database", "data.db"), ("database.url", "sqlite:///path")),
-        (("keys", "list", "--database", "data.db"), ("database.url", "sqlite:///path")),
         (
             ("serve", "--port", "0", "--database", "mysql://u:s3cret@h/d"),
             ("mysql is not served", "postgresql://"),
@@ -73,14 +71,12 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
         (("serve", "--port", "0", "--database", "sqlite:////dev/null/x.db"), ("database.url", "folder")),
         (("serve", "--port", "0", "--database", "sqlite:////dev"), ("database.url", "cannot be opened")),
         (("serve", "--port", "-1"), ("command line", "server.port", "at least 0")),
-        (("serve", "--window-tokens", "-5"), ("window.window_tokens", "at least")),
         (("serve", "--host", "nobody.invalid"), ("nobody.invalid", "--host")),
         (("serve", "--config", "/"), ("is a folder",)),
         (("serve", "--config", "none.yaml"), ("none.yaml", "no such file", "config.example.yaml")),
         (("erase", "--all", "--yes", "--url", "http://127.0.0.1:9"), ("cannot be reached", "--url")),
         (("serve", "--port", "0", "--host", "a..b"), ("a..b", "--host")),
         (("serve", "--demo", "--host", "a" * 300), ("--host",)),
-        (("serve", "--demo", "--port", "70000"), ("server.port",)),
         (("serve", "--demo", "--upstream", "http://a/v1"), ("--demo takes",)),
         (("serve", "--upstream", "http://a..b/v1"), ("upstream.base_url", "a..b")),
         (("serve", "--upstream", "http://xn--/v1"), ("upstream.base_url", "xn--")),
@@ -122,30 +118,15 @@ def test_a_wrong_word(tmp_path: Path, words: tuple[str, ...], parts: tuple[str, 
         ("server:\n  port: 1\nserver:\n  port: 2\n", ("line 3", "server stands twice", "line 1")),
         ("server:\n  port: 1\n  port: 2\n", ("line 3", "port stands twice", "line 2")),
         ("server:\n\tport: 1\n", ("line 2", "tab", "spaces")),
-        ("server: {port: 1\n", ("line 2", "not YAML")),
         ("server:\n  port: 0\n---\nserver:\n  port: 2\n", ("line 3", "another document")),
         ("server.port: 99", ("server.port", "`server:`", "`port:`")),
-        ("hello", ("sections such as `server:`",)),
         ("1: 2", ("1 is not a setting",)),
         ("models: gpt-4o", ("models", "list")),
-        ("server:\n  port: -5", ("server.port", "at least 0")),
         ("server:\n  port: eighty", ("server.port", "whole number")),
         ("server:\n  host: 5", ("server.host", "text")),
-        ("policy:\n  holdout: 0.3", ("policy.holdout was removed: all sessions have the policy",)),
-        ("access:\n  daily_dollars: 5", ("access.daily_dollars was removed", "access.daily_tokens")),
-        ("access:\n  max_bytes: 5", ("access.max_bytes was removed", "retention.max_bytes")),
-        (
-            "compaction:\n  summary_tokens_per_day: 5",
-            ("compaction.summary_tokens_per_day was removed", "access.daily_tokens"),
-        ),
-        ("logging:\n  level: loud", ("logging.level", "'warning'")),
         ("upstream:\n  api_key: CHANGEME", ("palimpsest.yaml", "upstream.api_key", "placeholder")),
-        ("upstream:\n  api_key: sk-...", ("upstream.api_key", "placeholder")),
-        ("summarizer:\n  api_key: your-api-key", ("summarizer.api_key", "placeholder")),
         ("upstream:\n  headers: [x-key]", ("upstream.headers", "{name: value}")),
         ("upstream:\n  headers: {x-key: <your key>}", ("upstream.headers", "placeholder")),
-        ("upstream:\n  base_url: api.openai.com/v1", ("upstream.base_url", "https://")),
-        ("upstream:\n  base_url: 'http://host:99999/v1'", ("upstream.base_url", "65535")),
         ("upstream:\n  proxy_url: proxy", ("upstream.proxy_url", "http://")),
         ("upstream:\n  ca_bundle: none.pem", ("upstream.ca_bundle", "none.pem", "PEM")),
         ("upstream:\n  ca_bundle: palimpsest.yaml", ("upstream.ca_bundle", "PEM")),
@@ -153,9 +134,7 @@ def test_a_wrong_word(tmp_path: Path, words: tuple[str, ...], parts: tuple[str, 
         ("database:\n  data_folder: /proc/none", ("/proc/none/pepper",)),
         ("a: " + "[" * 3_000, ("nested too deeply",)),
         ("server:\n  host: 2020-13-45", ("line 2", "in quotes")),
-        ("server:\n  port: 0x_", ("line 2", "in quotes")),
         (f"server:\n  port: {'9' * 5_000}", ("line 2", "in quotes")),
-        ("server:\n  port: !!int foo", ("line 2", "in quotes")),
         ("a: !!set b", ("line 1", "not YAML")),
         ('upstream:\n  api_key: "a\\ud800"', ("upstream.api_key", "half of a character")),
         ('upstream:\n  headers: {a: "\\ud800"}', ("upstream.headers", "half of a character")),
@@ -266,13 +245,10 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "parts"),
     [
-        ("PALIMPSEST_UPSTREAM_BASE_URL", CLOSED, ("Did you mean PALIMPSEST_UPSTREAM__BASE_URL?",)),
         ("PALIMPSEST_UPSTREAM", CLOSED, ("is a section", "PALIMPSEST_UPSTREAM__BASE_URL")),
-        ("PALIMPSEST_SERVER__PRT", "1", ("PALIMPSEST_SERVER__PORT?",)),
         ("PALIMPSEST_SERVER__PORT", "abc", ("environment", "PALIMPSEST_SERVER__PORT", "whole number")),
         ("PALIMPSEST_ROUTES", "[{", ("PALIMPSEST_ROUTES", "JSON")),
         ("PALIMPSEST_SESSIONS__HEADERS", "x-mine", ("PALIMPSEST_SESSIONS__HEADERS", "JSON")),
-        ("PALIMPSEST_UPSTREAM__API_KEY", "CHANGEME", ("environment", "API_KEY", "placeholder")),
         ("PALIMPSEST_UPSTREAM__API_KEY", "${OPENAI_API_KEY}", ("API_KEY", "placeholder")),
         ("PALIMPSEST_CONFIG", "/none.yaml", ("/none.yaml", "no such file")),
     ],
@@ -280,25 +256,6 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 def test_a_wrong_variable(tmp_path: Path, name: str, value: str, parts: tuple[str, ...]) -> None:
     given = {"PALIMPSEST_SERVER__PORT": "0", name: value}
     _is_a_sentence(ran(tmp_path, "serve", more=given), parts)
-
-
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        (("srve",), "Did you mean 'serve'?"),
-        (("serve", "--prot", "1"), "--port"),
-        (("serve", "--port", "abc"), "'--port'"),
-        (("serve", "again"), "again"),
-        (("keys", "revoke"), "key_id"),
-        (("keys", "create", "--daily-tokens", "9" * 20), "less than or equal to 1000000000000"),
-        (("keys", "drop"), "No such command 'drop'"),
-    ],
-)
-def test_a_word_that_is_no_command_or_option(tmp_path: Path, words: tuple[str, ...], part: str) -> None:
-    said = ran(tmp_path, *words)
-    assert said.returncode == REFUSED
-    assert part in said.stderr
-    assert "Traceback" not in said.stderr
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

@@ -348,21 +348,6 @@ def test_the_first_entry_that_matches_decides() -> None:
     assert model_settings(Settings(), "gpt-4o") is None
 
 
-def test_an_entry_changes_only_what_it_sets() -> None:
-    settings = Settings.model_validate(
-        {"policy": {"trigger_ratio": 0.8}, "models": [{"match": "a", "policy": {"target_ratio": 0.4}}]}
-    )
-    policy = to_policy(settings, "a")
-    assert (policy.trigger_ratio, policy.target_ratio) == (0.8, 0.4)
-
-
-def test_one_window_for_all_models_without_their_own() -> None:
-    settings = Settings.model_validate(
-        {"window": {"window_tokens": 8_000}, "models": [{"match": "big", "window_tokens": 64_000}]}
-    )
-    assert (configured_window(settings, "big"), configured_window(settings, "other")) == (64_000, 8_000)
-
-
 @pytest.mark.parametrize("key", ["short", "", "0123456789abcde", "0123456789 abcdef", "ä" * 20, "CHANGEME"])
 def test_an_admin_key_is_long_and_can_be_sent(file: Path, key: str) -> None:
     if key:
