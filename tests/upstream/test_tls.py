@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from palimpsest.errors import UpstreamUnreachable
 from palimpsest.upstream.client import Upstream
-from palimpsest.upstream.http import client_over, fetch
+from palimpsest.upstream.http import fetch
 
 from tests.upstream.asking import at
 from tests.upstream.scripted import Scripted, replies
@@ -43,12 +43,11 @@ async def via_open(upstream: Upstream) -> bytes:
         return await answer.read(100)
 
 
-async def via_httpx(upstream: Upstream) -> bytes:
-    http = client_over(upstream)
-    return (await fetch(http, http.build_request("GET", upstream.url("/models")), 100)).body
+async def via_fetch(upstream: Upstream) -> bytes:
+    return (await fetch(upstream, upstream.url("/models"), [], 100)).body
 
 
-@pytest.mark.parametrize("ask", [via_open, via_httpx])
+@pytest.mark.parametrize("ask", [via_open, via_fetch])
 async def test_the_given_authority_is_trusted(
     secure: Callable[[], Scripted], certificate: Path, ask: Callable[[Upstream], Awaitable[bytes]]
 ) -> None:
@@ -66,5 +65,5 @@ async def test_an_unknown_authority_is_not(secure: Callable[[], Scripted]) -> No
         with pytest.raises(UpstreamUnreachable, match="certificate"):
             await via_open(upstream)
         with pytest.raises(UpstreamUnreachable):
-            await via_httpx(upstream)
+            await via_fetch(upstream)
     assert server.requests == []

@@ -40,7 +40,7 @@ _Faults: TypeAlias = Sequence[tuple[type[Exception], type[UpstreamError], str]]
 # timeout and, through asyncio, an OSError). Messages name no host and quote nothing: clients may see
 # them, and an aiohttp message can contain the proxy's URL with its password.
 # Until the answer's head has arrived nothing has reached the client.
-BEFORE_ANSWER: _Faults = (
+_BEFORE_ANSWER: _Faults = (
     (aiohttp.ConnectionTimeoutError, UpstreamTimeout, "Connecting to the upstream timed out."),
     (aiohttp.ServerTimeoutError, UpstreamTimeout, "The upstream did not begin to answer in time."),
     (aiohttp.ClientProxyConnectionError, UpstreamUnreachable, "The proxy to the upstream is unreachable."),
@@ -77,24 +77,19 @@ _FINAL_STATUSES = range(200, 600)
 
 
 @contextmanager
-def translated(table: _Faults) -> Iterator[None]:
+def _translated(table: _Faults) -> Iterator[None]:
     """Raises our exception for aiohttp's, by the table of where the answer is."""
     try:
         yield
     except aiohttp.InvalidURL:
         raise
     except (aiohttp.ClientError, TimeoutError) as fault:
-        raise translation(fault, table) from fault
-
-
-def translation(fault: Exception, table: _Faults) -> UpstreamError:
-    """Our exception for aiohttp's."""
-    for theirs, ours, message in table:
-        if isinstance(fault, theirs):
-            return ours(message)
-    if isinstance(fault, TimeoutError):
-        return UpstreamTimeout("The upstream did not answer in time.")
-    return UpstreamError("The exchange with the upstream failed.")
+        for theirs, ours, message in table:
+            if isinstance(fault, theirs):
+                raise ours(message) from fault
+        if isinstance(fault, TimeoutError):
+            raise UpstreamTimeout("The upstream did not answer in time.") from fault
+        raise UpstreamError("The exchange with the upstream failed.") from fault
 
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -144,7 +139,7 @@ class UpstreamAnswer:
     async def first(self) -> bytes:
         """The first chunk, which `chunks` yields again; empty without a body. Raises as `chunks` does."""
         if self._first is None:
-            with translated(_DURING_ANSWER):
+            with _translated(_DURING_ANSWER):
                 self._first = await self._response.content.readany()
                 self._expect_next_within(self._idle_seconds)
         return self._first
@@ -157,7 +152,7 @@ class UpstreamAnswer:
         time. A body that is delimited by the end of the connection cannot be told from a truncated one.
         """
         content, protocol = self._response.content, self._protocol
-        with translated(_DURING_ANSWER):
+        with _translated(_DURING_ANSWER):
             chunk = await self.first()
             while chunk:
                 yield chunk
@@ -212,8 +207,7 @@ class Upstream:
     ) -> None:
         self._how = how
         self._queue_seconds = queue_seconds
-        # Requests of our own must add them too.
-        self.extra_headers = tuple(
+        self._extra_headers = tuple(
             (name.encode(), value.get_secret_value().encode()) for name, value in headers.items()
         )
         base = URL(base_url)
@@ -263,7 +257,7 @@ class Upstream:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The open pool, which requests of our own (`http.client_over`) share."""
+        """The open pool."""
         if self._session is None:
             raise RuntimeError("the upstream is not open")
         return self._session
@@ -281,7 +275,7 @@ class Upstream:
     async def open(
         self,
         method: str,
-        path_and_query: str,
+        path_and_query: str | URL,
         headers: RawHeaders,
         body: bytes | AsyncIterator[bytes] | None,
         *,
@@ -289,11 +283,11 @@ class Upstream:
     ) -> AsyncIterator[UpstreamAnswer]:
         """Send one request; yields when the answer's head has arrived.
 
-        `path_and_query` begins with "/" and follows the base URL's path. Reading the body to its end returns
-        the connection to the pool; leaving earlier, for whatever reason, closes it, which the upstream sees
-        at once. A request is sent again in two cases only: its method is idempotent by definition (RFC 9110,
-        9.2.2), or no byte of it had left when its pooled connection was found closed. A POST that the
-        upstream may have read is never repeated: it may have been charged.
+        `path_and_query` begins with "/" and follows the base URL's path; a URL is taken whole. Reading the
+        body to its end returns the connection to the pool; leaving earlier, for whatever reason, closes it,
+        which the upstream sees at once. A request is sent again in two cases only: its method is idempotent
+        by definition (RFC 9110, 9.2.2), or no byte of it had left when its pooled connection was found
+        closed. A POST that the upstream may have read is never repeated: it may have been charged.
         """
         response = await self._answered(method, path_and_query, headers, body)
         answer_seconds = math.inf if takes_any_time else self._how.answer_timeout_seconds
@@ -307,11 +301,15 @@ class Upstream:
             response.close()
 
     async def _answered(
-        self, method: str, path_and_query: str, headers: RawHeaders, body: bytes | AsyncIterator[bytes] | None
+        self,
+        method: str,
+        path_and_query: str | URL,
+        headers: RawHeaders,
+        body: bytes | AsyncIterator[bytes] | None,
     ) -> aiohttp.ClientResponse:
-        url = self._url(path_and_query)
-        fields = _fields((*headers, *self.extra_headers), body)
-        with translated(BEFORE_ANSWER):
+        url = path_and_query if isinstance(path_and_query, URL) else self._url(path_and_query)
+        fields = _fields((*headers, *self._extra_headers), body)
+        with _translated(_BEFORE_ANSWER):
             outgoing = _outgoing(fields, body)
             try:
                 return await self._sent(method, url, fields, outgoing)

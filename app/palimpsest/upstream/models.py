@@ -18,7 +18,7 @@ from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
 from palimpsest.errors import UpstreamError
 from palimpsest.settings.upstreams import Route, UpstreamSettings
 from palimpsest.upstream.client import Upstream
-from palimpsest.upstream.http import HttpReply, client_over, fetch
+from palimpsest.upstream.http import HttpReply, fetch
 
 # OpenRouter's list of 400 models has 600 KB.
 LIST_BYTES = 8 * 1024 * 1024
@@ -45,15 +45,14 @@ async def window_from_upstream(
         return None
     credentials = names.only(headers)
     with suppress(TimeoutError):
-        async with asyncio.timeout(deadline_seconds), client_over(upstream) as http:
+        async with asyncio.timeout(deadline_seconds):
             for address in (
                 upstream.url("/models"),
                 upstream.url("/models/" + quote(model, safe="", errors="replace")),
                 upstream.origin + "/props",
             ):
-                request = http.build_request("GET", address, headers=credentials)
                 with suppress(UpstreamError):
-                    reply = await fetch(http, request, LIST_BYTES)
+                    reply = await fetch(upstream, address, credentials, LIST_BYTES)
                     payload = reply.json() if reply.status == 200 else None
                     window = window_from_models_payload(payload, model)
                     if window is not None:
@@ -68,11 +67,9 @@ async def models_reply(
     seconds: float = LOOKUP_SECONDS,
 ) -> HttpReply:
     """The answer of a server's `GET /models`. Raises UpstreamError, and TimeoutError after `seconds`."""
-    opened = Upstream(server.base_url or "", how, server.headers)
-    async with opened as upstream, client_over(upstream) as http:
-        request = http.build_request("GET", upstream.url("/models"), headers=list(headers))
+    async with Upstream(server.base_url or "", how, server.headers) as upstream:
         async with asyncio.timeout(seconds):
-            return await fetch(http, request, LIST_BYTES)
+            return await fetch(upstream, upstream.url("/models"), headers, LIST_BYTES)
 
 
 async def versioned(

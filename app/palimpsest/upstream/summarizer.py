@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Generic, TypeAlias, TypeVar
 
-import httpx
 import msgspec
+from yarl import URL
 
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.chat_answers import QuestionAnswer, usage_of
@@ -29,7 +29,7 @@ from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from palimpsest.upstream.client import Upstream
 from palimpsest.upstream.headers import UpstreamKey
-from palimpsest.upstream.http import HttpReply, client_over, fetch, in_pieces
+from palimpsest.upstream.http import HttpReply, fetch
 from palimpsest.upstream.overflow import Overflow, classify
 
 # Statuses of servers that lack an endpoint, or do not serve the model there.
@@ -135,7 +135,7 @@ def _refused(reply: HttpReply) -> SummaryOutcome | None:
     """What kept a server from an answer; None where it answers."""
     if reply.status in (401, 403):
         return KeyRefused(reply.status)
-    return None if reply.status == httpx.codes.OK else Failed(f"status_{reply.status}")
+    return None if reply.status == 200 else Failed(f"status_{reply.status}")
 
 
 def outcome_of(reply: HttpReply, wire: Wire) -> SummaryOutcome:
@@ -152,18 +152,6 @@ def outcome_of(reply: HttpReply, wire: Wire) -> SummaryOutcome:
     error = payload.get("error") if wire.fails_late and isinstance(payload, dict) else None
     late = classify(400, reply.headers, encoded({"error": error})) if error else None
     return QuestionTooLong(late) if late is not None else Failed("no_choice")
-
-
-async def _posted(
-    http: httpx.AsyncClient, url: str, credentials: Headers, body: bytes, limit: int
-) -> HttpReply:
-    headers = [
-        *credentials,
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    request = http.build_request("POST", url, content=in_pieces(body), headers=headers)
-    return await fetch(http, request, limit)
 
 
 # A summary has a few kilobytes.
@@ -186,8 +174,8 @@ class Worker:
     """A summary worker at `url`, reached over the open pool of `upstream`; `key` is the operator's."""
 
     def __init__(self, upstream: Upstream, url: str, key: UpstreamKey | None = None) -> None:
-        self._url = url
-        self._http = client_over(upstream)
+        self._upstream = upstream
+        self._url = str(URL(url))
         self._key = key
 
     async def ask(self, task: Task, deadline_seconds: float) -> SummaryOutcome:
@@ -201,7 +189,7 @@ class Worker:
     async def _answer(self, task: Task) -> SummaryOutcome:
         credentials = [self._key.header] if self._key is not None else []
         body = msgspec.json.encode(task)
-        reply = await _posted(self._http, self._url, credentials, body, WORKER_ANSWER_BYTES)
+        reply = await fetch(self._upstream, self._url, credentials, WORKER_ANSWER_BYTES, body)
         if (refused := _refused(reply)) is not None:
             return refused
         payload: Any = reply.json()
@@ -240,7 +228,6 @@ class Summarizer:
         names: CredentialNames = USUAL_NAMES,
     ) -> None:
         self._upstream = upstream
-        self._http = client_over(upstream)
         self._key = key
         self._is_foreign = is_foreign
         self._names = names
@@ -266,7 +253,7 @@ class Summarizer:
         if question.behind is None and reply.status in _NO_ENDPOINT:
             other = _OTHER_WIRE[wire]
             found = await self._reply_in_dialect(question, other, credentials)
-            if found.status == httpx.codes.OK:
+            if found.status == 200:
                 self._wires.keep(question.model, other)
             # On neither: more likely the model does not exist, and the first reply counts.
             if found.status not in _NO_ENDPOINT:
@@ -279,13 +266,15 @@ class Summarizer:
         has_learned = False
         while True:
             body = body_of(question, wire, dialect)
-            reply = await _posted(self._http, self._upstream.url(wire.path), credentials, body, ANSWER_BYTES)
+            reply = await fetch(
+                self._upstream, self._upstream.url(wire.path), credentials, ANSWER_BYTES, body
+            )
             accepted = learned(reply, dialect)
             # Each refusal removes or renames one field, so this ends after two.
             if accepted == dialect:
                 break
             dialect, has_learned = accepted, True
-        if has_learned and reply.status == httpx.codes.OK:
+        if has_learned and reply.status == 200:
             # Kept only after a success: the refusal may have quoted the conversation.
             self._dialects.keep(place, dialect)
         return reply
