@@ -61,16 +61,26 @@ def back_up(database: Database, folder: Path) -> Backup:
 
     SettingsError, and no folder is left, when the backup cannot be written or fails the verification.
     """
-    source = _file_of(database, folder, "backup")
+    source, pepper = _file_of(database, folder, "backup"), database.pepper_file
     try:
-        _check_sources(source, database.pepper_file)
+        # Anything but a file, such as a pipe, may never end.
+        if not source.exists():
+            raise SettingsError(f"database.url: there is no database at {source}.")
+        if not source.is_file():
+            raise SettingsError(f"database.url: {source} is not a regular file.")
+        if not pepper.exists():
+            raise SettingsError(f"database.data_folder: there is no pepper at {pepper}.")
+        if not pepper.is_file() or pepper.stat().st_size != PEPPER_BYTES:
+            raise SettingsError(
+                f"database.data_folder: {pepper} is no pepper: a file of {PEPPER_BYTES} bytes."
+            )
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise SettingsError(f"backup: {folder} is there already; name a folder that is new or empty.")
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The folder gets its final name only when it is complete. mkdtemp creates it with mode 0700.
         making = Path(tempfile.mkdtemp(prefix=".backup-", dir=folder.parent))
         try:
-            _fill(making, source, database.pepper_file)
+            _fill(making, source, pepper)
             found = verified(making)
             making.rename(folder)
             _sync(folder.parent)
@@ -91,7 +101,13 @@ def restore(database: Database, folder: Path, *, force: bool) -> Backup:
     target, pepper = _file_of(database, folder, "restore"), database.pepper_file
     found = verified(folder)
     try:
-        _check_targets(target, pepper, force=force)
+        there = [path for path in (target, pepper) if path.exists()]
+        for path in there:
+            if not path.is_file():
+                raise SettingsError(f"restore: {path} is not a regular file, and is not replaced.")
+        if there and not force:
+            said = " and ".join(map(str, there))
+            raise SettingsError(f"restore: {said} would be overwritten; --force does so.")
         for place in (target, pepper):
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         use = ServerLock(target)
@@ -136,29 +152,6 @@ def _fill(folder: Path, source: Path, pepper: Path) -> None:
     for name in (DATABASE, PEPPER, MANIFEST):
         _sync(folder / name)
     _sync(folder)
-
-
-def _check_sources(source: Path, pepper: Path) -> None:
-    """SettingsError unless both are files to be copied. Anything else, such as a pipe, may never end."""
-    if not source.exists():
-        raise SettingsError(f"database.url: there is no database at {source}.")
-    if not source.is_file():
-        raise SettingsError(f"database.url: {source} is not a regular file.")
-    if not pepper.exists():
-        raise SettingsError(f"database.data_folder: there is no pepper at {pepper}.")
-    if not pepper.is_file() or pepper.stat().st_size != PEPPER_BYTES:
-        raise SettingsError(f"database.data_folder: {pepper} is no pepper: a file of {PEPPER_BYTES} bytes.")
-
-
-def _check_targets(target: Path, pepper: Path, *, force: bool) -> None:
-    """SettingsError when one of them is not to be replaced."""
-    there = [path for path in (target, pepper) if path.exists()]
-    for path in there:
-        if not path.is_file():
-            raise SettingsError(f"restore: {path} is not a regular file, and is not replaced.")
-    if there and not force:
-        said = " and ".join(map(str, there))
-        raise SettingsError(f"restore: {said} would be overwritten; --force does so.")
 
 
 def _put(folder: Path, target: Path, pepper: Path) -> None:

@@ -20,6 +20,15 @@ Port = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 t
 WindowTokens = Annotated[int | None, typer.Option("--window-tokens", help="Window of models without one.")]
 Workers = Annotated[int | None, typer.Option("--workers", help="Processes that answer; needs PostgreSQL.")]
 
+# What the options of `serve` set, in their order.
+_SERVE_KEYS = (
+    "server.host",
+    "server.port",
+    "upstream.base_url",
+    "database.url",
+    "window.window_tokens",
+    "server.workers",
+)
 config = typer.Typer(
     help="What a start would use, whether it would start, and the schema of its file.", no_args_is_help=True
 )
@@ -123,20 +132,6 @@ def check(
             say(f"  {one['spelt']}" + (f"  # not used: {one['instead']}" if one["instead"] else ""))
 
 
-def serve_options(
-    host: str | None,
-    port: int | None,
-    upstream: str | None,
-    database: str | None,
-    window_tokens: int | None,
-    workers: int | None,
-) -> dict[str, str | int | None]:
+def serve_options(*given: str | int | None) -> dict[str, str | int | None]:
     """The options of `serve` by the settings that they set."""
-    return {
-        "server.host": host,
-        "server.port": port,
-        "upstream.base_url": upstream,
-        "database.url": database,
-        "window.window_tokens": window_tokens,
-        "server.workers": workers,
-    }
+    return dict(zip(_SERVE_KEYS, given, strict=True))

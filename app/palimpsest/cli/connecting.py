@@ -68,9 +68,7 @@ def _base_url(api: OwnApi) -> str:
 
 
 async def _newest(api: OwnApi) -> Sequence[Json]:
-    found = await api.fields(f"sessions?limit={_LOOKED_AT}&details=1&side=1")
-    sessions: Sequence[Json] = found["sessions"]
-    return sessions
+    return list((await api.fields(f"sessions?limit={_LOOKED_AT}&details=1&side=1"))["sessions"])
 
 
 @command(proxy_of_caller)

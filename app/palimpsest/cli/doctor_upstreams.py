@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from palimpsest.cli.terminal import MODELS_SHOWN, Finding
@@ -71,18 +72,15 @@ def _windows(settings: Settings, payload: Any) -> Iterator[Finding]:
     ids = [m.get("id") for m in listed if isinstance(m, Mapping)] if isinstance(listed, list) else []
     models = list(dict.fromkeys([*named, *(name for name in ids if isinstance(name, str))]))
     for model in models[:MODELS_SHOWN]:
-        tokens, source = _window(settings, payload, model)
+        sources: tuple[tuple[str, Callable[[], int | None]], ...] = (
+            ("the settings", partial(configured_window, settings, model)),
+            ("the upstream", partial(window_from_models_payload, payload, model)),
+            ("published model data", partial(window_from_model_data, model)),
+            ("the model's name", partial(window_from_name, model)),
+        )
+        found = ((tokens, source) for source, ask in sources if (tokens := ask()) is not None)
+        default = to_policy(settings, model).assumed_window_tokens, "the default"
+        tokens, source = next(found, default)
         yield Finding(f"window of {model}", "ok", f"{tokens:,} tokens, from {source}")
     if len(models) > MODELS_SHOWN:
         yield Finding("windows", "ok", f"{len(models) - MODELS_SHOWN} more models are not shown")
-
-
-def _window(settings: Settings, payload: Any, model: str) -> tuple[int, str]:
-    sources: tuple[tuple[str, Callable[[], int | None]], ...] = (
-        ("the settings", lambda: configured_window(settings, model)),
-        ("the upstream", lambda: window_from_models_payload(payload, model)),
-        ("published model data", lambda: window_from_model_data(model)),
-        ("the model's name", lambda: window_from_name(model)),
-    )
-    found = ((tokens, source) for source, ask in sources if (tokens := ask()) is not None)
-    return next(found, (to_policy(settings, model).assumed_window_tokens, "the default"))

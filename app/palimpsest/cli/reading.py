@@ -176,8 +176,7 @@ async def view(
             raise NotFound("The session has no turn yet.")
         at = newest[0]["n"]
     if against is not None:
-        difference: Json = (await api.fields(f"{path}/{at}?against={against}"))["difference"]
-        return difference
+        return dict((await api.fields(f"{path}/{at}?against={against}"))["difference"])
     if body:
         write(await api.content(f"{path}/{at}/body"))
         return None

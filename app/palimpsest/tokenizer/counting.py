@@ -99,7 +99,7 @@ class Counter:
     def _field(self, name: str, value: Any, said: set[str]) -> int:
         match name:
             case "content" | "refusal":
-                return self._content(value)
+                return sum(map(self._part, value)) if isinstance(value, list) else self._json(value)
             case "name":
                 return NAME_TOKENS + self._text(value)
             case "tool_calls":
@@ -119,11 +119,6 @@ class Counter:
                 return _AUDIO_ID_TOKENS
             case _:
                 return self._json(value)
-
-    def _content(self, content: Any) -> int:
-        if isinstance(content, list):
-            return sum(self._part(part) for part in content)
-        return self._json(content)
 
     def _part(self, part: Any) -> int:
         if not isinstance(part, Mapping):

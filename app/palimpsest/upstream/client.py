@@ -141,7 +141,11 @@ class UpstreamAnswer:
         if self._first is None:
             with _translated(_DURING_ANSWER):
                 self._first = await self._response.content.readany()
-                self._expect_next_within(self._idle_seconds)
+                connection = self._response.connection
+                if connection is not None and connection.protocol is not None:
+                    connection.protocol.read_timeout = self._idle_seconds
+                    # Restarts the timer, which still runs with the longer timeout.
+                    connection.protocol.start_timeout()
         return self._first
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -175,13 +179,6 @@ class UpstreamAnswer:
                 raise UpstreamError("The upstream's answer is larger than the limit.")
             pieces.append(chunk)
         return b"".join(pieces)
-
-    def _expect_next_within(self, seconds: float) -> None:
-        connection = self._response.connection
-        if connection is not None and connection.protocol is not None:
-            connection.protocol.read_timeout = seconds
-            # Restarts the timer, which still runs with the longer timeout.
-            connection.protocol.start_timeout()
 
 
 # The wait for a free connection when all of them are in use.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from yarl import URL
 
 from palimpsest.errors import UpstreamError
-from palimpsest.upstream.client import Upstream
+from palimpsest.upstream.client import RawHeaders, Upstream
 from palimpsest.upstream.decoding import decoder_for
+from palimpsest.upstream.overflow import json_of
 
 # Answers that are compressed all the same are decoded.
 _HEADERS = ((b"user-agent", b"palimpsest"), (b"accept", b"*/*"), (b"accept-encoding", b"identity"))
@@ -27,16 +26,13 @@ class HttpReply:
 
     def json(self) -> Any:
         """The body as JSON; None when it is not."""
-        try:
-            return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+        return json_of(self.body)
 
 
 async def fetch(
     upstream: Upstream,
     address: str,
-    headers: Sequence[tuple[bytes, bytes]],
+    headers: RawHeaders,
     limit: int,
     document: bytes | None = None,
 ) -> HttpReply:

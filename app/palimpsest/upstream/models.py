@@ -6,7 +6,6 @@ Windows come from the upstream or from installed data, prices from data only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -17,14 +16,13 @@ from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
 from palimpsest.errors import UpstreamError
 from palimpsest.settings.upstreams import Route, UpstreamSettings
-from palimpsest.upstream.client import Upstream
+from palimpsest.upstream.client import RawHeaders, Upstream
 from palimpsest.upstream.http import HttpReply, fetch
 
 # OpenRouter's list of 400 models has 600 KB.
 LIST_BYTES = 8 * 1024 * 1024
 # Without a list in this time the window is learned from an overflow, or guessed.
 LOOKUP_SECONDS = 5.0
-RawHeaders = Sequence[tuple[bytes, bytes]]
 _VERSION_PATH = "/v1"
 
 

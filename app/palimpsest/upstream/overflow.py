@@ -82,7 +82,7 @@ class RequestWords:
 def _joined_strings(part: bytes) -> bytes:
     """The strings of a JSON document, joined by key: servers join the parts of a message."""
     joined: dict[str, list[str]] = {}
-    for name, text in _strings_in(_parsed(part)):
+    for name, text in _strings_in(json_of(part)):
         joined.setdefault(name, []).append(text)
     return "\n".join("".join(texts) for texts in joined.values()).encode("utf-8", "replace")
 
@@ -333,17 +333,18 @@ def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 def _documents(body: bytes) -> Iterator[Any]:
     """The JSON values of a body: itself, or the data of each of its SSE frames."""
-    whole = _parsed(body)
+    whole = json_of(body)
     if whole is not None:
         yield whole
         return
     for line in body.splitlines():
         field, _, value = line.partition(b":")
-        if field == b"data" and (parsed := _parsed(value)) is not None:
+        if field == b"data" and (parsed := json_of(value)) is not None:
             yield parsed
 
 
-def _parsed(data: bytes) -> Any:
+def json_of(data: bytes) -> Any:
+    """The JSON value; None for what is none."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -367,7 +368,7 @@ def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterato
         yield key, value, is_own
         # LiteLLM and OpenRouter quote the upstream's JSON inside a message; others quote the request's.
         if depth and value.lstrip()[:1] in ("{", "["):
-            inside = _parsed(value.encode("utf-8", "replace"))
+            inside = json_of(value.encode("utf-8", "replace"))
             yield from _error_strings(key, inside, depth - 1, is_own=False)
     elif isinstance(value, int) and key == "code":
         yield key, str(value), is_own

@@ -27,7 +27,7 @@ from palimpsest.core.wire.models import ModelPattern
 from palimpsest.core.wire.request import Members, Wire
 from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from palimpsest.upstream.client import Upstream
+from palimpsest.upstream.client import RawHeaders, Upstream
 from palimpsest.upstream.headers import UpstreamKey
 from palimpsest.upstream.http import HttpReply, fetch
 from palimpsest.upstream.overflow import Overflow, classify
@@ -69,7 +69,6 @@ class Failed:
     reason: str
 
 
-Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 SummaryOutcome: TypeAlias = QuestionAnswer | KeyRefused | QuestionTooLong | Failed
 
 
@@ -201,7 +200,7 @@ class Worker:
 
 # A summary has a few kilobytes; the same answer holds a model's reasoning.
 ANSWER_BYTES = 4 * 1024 * 1024
-# Headers that some servers require beside the credentials.
+# RawHeaders that some servers require beside the credentials.
 _CREDENTIAL_COMPANIONS = frozenset({b"openai-organization", b"openai-project", b"anthropic-version"})
 # Callers choose the names of models, so the number remembered must be bounded.
 _MOST_MODELS = 10_000
@@ -235,7 +234,7 @@ class Summarizer:
         # The API of models that the API tried first does not serve.
         self._wires: _LearnedValues[str, Wire] = _LearnedValues()
 
-    async def ask(self, question: Question, headers: Headers, deadline_seconds: float) -> SummaryOutcome:
+    async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
         """One summary, or why there is none, within `deadline_seconds`.
 
         `headers` are the client's; only credentials and the headers that go with them are sent. A request
@@ -244,7 +243,7 @@ class Summarizer:
         """
         return await in_time(self._answered(question, self._credentials(headers)), deadline_seconds)
 
-    async def _answered(self, question: Question, credentials: Headers) -> SummaryOutcome:
+    async def _answered(self, question: Question, credentials: RawHeaders) -> SummaryOutcome:
         wire = question.wire
         if question.behind is None:
             wire = self._wires.of(question.model) or (CHAT if self._is_foreign else wire)
@@ -260,7 +259,7 @@ class Summarizer:
                 return outcome_of(found, other)
         return outcome_of(reply, wire)
 
-    async def _reply_in_dialect(self, question: Question, wire: Wire, credentials: Headers) -> HttpReply:
+    async def _reply_in_dialect(self, question: Question, wire: Wire, credentials: RawHeaders) -> HttpReply:
         place = (question.model, wire)
         dialect = self._dialects.of(place) or Dialect.of(question, wire)
         has_learned = False
@@ -279,11 +278,11 @@ class Summarizer:
             self._dialects.keep(place, dialect)
         return reply
 
-    def key_id(self, headers: Headers) -> str:
+    def key_id(self, headers: RawHeaders) -> str:
         """Identifies the key that is sent, without revealing it; for use in memory only."""
         return sha256(repr(sorted(self._credentials(headers))).encode()).hexdigest()[:16]
 
-    def _credentials(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+    def _credentials(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
         if self._key is not None:
             return [self._key.header]
         if self._is_foreign:
@@ -299,11 +298,11 @@ class Summarizers:
         self._default = default
         self._routes = routes
 
-    def key_id(self, model: str, headers: Headers) -> str:
+    def key_id(self, model: str, headers: RawHeaders) -> str:
         """As `Summarizer.key_id`, of the model's summarizer."""
         return self._of(model)[0].key_id(headers)
 
-    async def ask(self, question: Question, headers: Headers, deadline_seconds: float) -> SummaryOutcome:
+    async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
         """As `Summarizer.ask`, of the model's summarizer, under the model's name at that upstream."""
         summarizer, name = self._of(question.model)
         return await summarizer.ask(replace(question, model=name), headers, deadline_seconds)
