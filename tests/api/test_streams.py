@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,9 +24,12 @@ from palimpsest.storage.journal import EventRow
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import Store, open_store
 
+from tests.kit.chat import Chat
+from tests.kit.proxy import Proxy
 from tests.kit.serving import served
 from tests.storage.talk import Talk
 
+Json = dict[str, Any]
 # Nobody waits for a second where a moment does.
 QUICK = Pace(poll_seconds=0.01, keep_alive_seconds=0.0)
 
@@ -162,3 +166,71 @@ async def test_more_events_than_one_page_come_at_once(tmp_path: Path) -> None:
                 line = await anext(lines)
                 ids += [int(line.removeprefix("id: "))] if line.startswith("id:") else []
         assert ids == sorted(set(ids))
+
+
+@asynccontextmanager
+async def streaming_of(
+    proxy: Proxy, chat: Chat, query: str = "", seen: str = ""
+) -> AsyncIterator[httpx.Response]:
+    """The stream of the running program."""
+    headers = {**chat.headers, "accept": "text/event-stream"} | ({"last-event-id": seen} if seen else {})
+    path = f"/api/sessions/{chat.session}/events{query}"
+    async with asyncio.timeout(30), proxy.http.stream("GET", path, headers=headers) as reply:
+        yield reply
+
+
+async def told(lines: AsyncIterator[str], count: int) -> list[Json]:
+    """So many events of a stream, read as a browser reads them."""
+    events: list[Json] = []
+    fields: Json = {}
+    while len(events) < count:
+        line = await anext(lines)
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif fields:
+            events.append({**fields, "data": json.loads(fields["data"])})
+            fields = {}
+    return events
+
+
+def as_told(event: Json) -> Json:
+    return {"id": str(event["seq"]), "event": event["type"], "data": event["payload"]}
+
+
+@pytest.mark.spec("A23")
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_stream_tells_what_was_and_goes_on_with_what_comes(proxy: Proxy, chat: Chat) -> None:
+    await chat.talks()
+    record = await chat.compacts()
+    before = (await chat.asks("GET", "/events"))["events"]
+    async with streaming_of(proxy, chat) as reply:
+        assert reply.status_code == 200
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        lines = reply.aiter_lines()
+        assert await anext(lines) == ": open"
+        undone = asyncio.ensure_future(chat.asks("POST", f"/compactions/{record['id']}/undo"))
+        events = await told(lines, len(before) + 1)
+        await undone
+    after = (await chat.asks("GET", "/events"))["events"]
+    assert events == [as_told(event) for event in after]
+    assert events[-1]["event"] == "compaction_undone"
+    first, rest = after[0], after[1:]
+    for query, seen in (("", str(first["seq"])), (f"?after={first['seq']}", "")):
+        async with streaming_of(proxy, chat, query, seen) as reply:
+            assert await told(reply.aiter_lines(), len(rest)) == [as_told(event) for event in rest]
+    async with streaming_of(proxy, chat, "?types=context_summarized") as reply:
+        assert (await told(reply.aiter_lines(), 1))[0]["event"] == "context_summarized"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_place_that_is_no_number_and_a_stranger_get_no_stream(proxy: Proxy, chat: Chat) -> None:
+    for seen in ("x", "-1", "1.5", "9" * 40):
+        async with streaming_of(proxy, chat, seen=seen) as reply:
+            await reply.aread()
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "Last-Event-ID")
+    other = proxy.chat(key="stranger")
+    await other.says("mine")
+    other.replies = chat.replies
+    async with streaming_of(proxy, other) as reply:
+        assert reply.status_code == 404

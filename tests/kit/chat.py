@@ -96,6 +96,33 @@ class Chat:
         """What the model would be shown now, part by part."""
         return await self._read(f"sessions/{self.session}/view")
 
+    async def asks(
+        self, method: str, path: str, body: Any = None, *, status: int | None = None, **params: Any
+    ) -> Any:
+        """What one of our endpoints answers; of a refusal, whose `status` is given, its error.
+
+        A path that begins with a slash, or "", is the conversation's own.
+        """
+        place = f"sessions/{self.session}{path}" if path[:1] in ("", "/") else path
+        reply = await self._http.request(
+            method, f"/api/{place}", headers=self.headers, json=body, params=params
+        )
+        assert reply.status_code == status if status else reply.is_success, (reply.status_code, reply.text)
+        told: Any = reply.json() if reply.content else None
+        return told if reply.is_success else told["error"]
+
+    async def compacts(self) -> Json:
+        """The record of a compaction by hand."""
+        done = await self.asks("POST", "/compact")
+        assert done["compacted"], done
+        record: Json = done["compaction"]
+        return record
+
+    async def talks(self, turns: range = range(8)) -> None:
+        """Turns that are long enough to be folded."""
+        for turn in turns:
+            await self.says(f"Question {turn}: " + f"detail {turn} of the matter. " * 60)
+
     async def recalls(self, ident: str) -> str:
         """The whole text of the message that a view or a mask names so."""
         pages = []
