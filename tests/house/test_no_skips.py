@@ -41,11 +41,7 @@ def test_no_test_is_skipped() -> None:
 @pytest.mark.spec("C23")
 def test_the_tests_of_the_tools_are_among_those_looked_at() -> None:
     named = {source.name for source in TESTS if TOOLS.search(source.text)}
-    assert {
-        "tests/api/test_recall_tools.py",
-        "tests/api/test_mcp.py",
-        "tests/e2e/test_recall_rounds.py",
-    } <= named
+    assert {"tests/api/test_recall.py", "tests/e2e/test_recall_rounds.py"} <= named
 
 
 @pytest.mark.parametrize(
