@@ -25,24 +25,17 @@ BODIES = {"pins": {"message": "dcm_" + "0" * 32}, "memory-block": {"text": "mine
 
 async def paths_of(proxy: Proxy, chat: Chat) -> list[tuple[str, str]]:
     """Every endpoint that names something of the chat's."""
-    listed = await proxy.http.get(f"/api/sessions/{chat.session}/messages", headers=chat.headers)
-    ident = listed.json()["messages"][1]["id"]
-    await proxy.http.post(f"/api/sessions/{chat.session}/pins", headers=chat.headers, json={"message": ident})
+    ident = (await chat.rows())[1]["id"]
+    await chat.asks("POST", "/pins", {"message": ident})
     session = f"/api/sessions/{chat.session}"
     ends = ("", "/messages", "/view", "/compactions", "/pins", "/settings", "/status", "/state", "/events")
     reads = [("GET", session + end) for end in (*ends, "/checkpoints", "/checkpoints/c1", "/memory")]
-    return [
-        *reads,
-        ("PATCH", session + "/settings"),
-        ("POST", session + "/compactions/c1/undo"),
-        ("POST", session + "/memory-block"),
-        ("POST", session + "/complete"),
-        ("POST", session + "/compact"),
-        ("POST", session + "/pins"),
-        ("DELETE", f"{session}/pins/{ident}"),
-        ("GET", f"/api/context/{ident}"),
-        ("GET", f"/api/context/{ident}?raw=1"),
+    posts = [
+        ("POST", session + end) for end in ("/compactions/c1/undo", "/memory-block", "/complete", "/compact")
     ]
+    contexts = [("GET", f"/api/context/{ident}{end}") for end in ("", "?raw=1")]
+    changes = [("PATCH", session + "/settings"), *posts, ("POST", session + "/pins")]
+    return [*reads, *changes, ("DELETE", f"{session}/pins/{ident}"), *contexts]
 
 
 @pytest.mark.spec("P5")
@@ -68,9 +61,9 @@ async def test_equal_conversations_of_two_callers_stay_apart(proxy: Proxy) -> No
     for chat in chats:
         proxy.model.says("the same answer")
         await chat.says("the same question")
-        reply = await proxy.http.get("/api/sessions/same/messages", headers=chat.headers)
-        assert reply.json()["session"] == chat.session
-        idents.append([row["id"] for row in reply.json()["messages"]])
+        read = await chat.asks("GET", "sessions/same/messages")
+        assert read["session"] == chat.session
+        idents.append([row["id"] for row in read["messages"]])
     assert not set(idents[0]) & set(idents[1])
 
 
@@ -79,19 +72,14 @@ async def test_nothing_of_a_stranger_changes_anything(proxy: Proxy, chat: Chat) 
     for method, path in calls:
         if method != "GET":
             await proxy.http.request(method, path, headers=STRANGER, json={})
-    pins = await proxy.http.get(f"/api/sessions/{chat.session}/pins", headers=chat.headers)
-    assert len(pins.json()["pins"]) == 1
+    assert len((await chat.asks("GET", "/pins"))["pins"]) == 1
     assert await chat.transcript() == chat.said
 
 
 async def test_a_message_is_pinned_in_its_own_session_only(proxy: Proxy, chat: Chat) -> None:
     other = proxy.chat(session="other")
     await other.says("something else")
-    listed = await proxy.http.get("/api/sessions/other/messages", headers=chat.headers)
-    ident = listed.json()["messages"][0]["id"]
-    path = f"/api/sessions/{chat.session}/pins"
-    reply = await proxy.http.post(path, headers=chat.headers, json={"message": ident})
-    assert reply.status_code == 404
+    await chat.asks("POST", "/pins", {"message": (await other.rows())[0]["id"]}, status=404)
 
 
 @pytest.mark.parametrize("name", ["authorization", "x-api-key"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -10,8 +11,10 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from palimpsest.api.description import TAGS
+from palimpsest.api.description import BODIES, TAGS
+from structlog.testing import capture_logs
 
+from tests.house.test_routes import SCOPED
 from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
 from tests.kit.described import Described
@@ -241,7 +244,10 @@ async def test_the_description_can_be_generated_from(tmp_path: Path) -> None:
         assert document["security"][0] == first
         schemes = document["components"]["securitySchemes"]
         assert {name for one in document["security"] for name in one} == set(schemes)
+    routes = {f"{verb.upper()} {path}" for path, verbs in document["paths"].items() for verb in verbs}
+    assert routes == {route.replace(" /", " /api/", 1).replace(":path", "") for route in SCOPED}
     operations = [one for verbs in document["paths"].values() for one in verbs.values()]
+    assert {one["operationId"] for one in operations if "requestBody" in one} == BODIES.keys()
     names = [one["operationId"] for one in operations]
     tags = {name: tag for tag, (_, operations) in TAGS.items() for name in operations.split()}
     assert sorted(names) == sorted(tags)
@@ -259,3 +265,50 @@ async def test_the_description_can_be_generated_from(tmp_path: Path) -> None:
     assert references >= {("schemas", name) for name in document["components"]["schemas"]}
     assert all(name in document["components"][kind] for kind, name in references)
     assert not re.search(r"\((?:[A-Z]\d\d|rule \d+)\)", text)
+
+
+NAMES = ["my/own name", "no such", "%00", "..", "é🌍", "a" * 300, "0", "dcm_" + "0" * 32, "'; drop table"]
+VALUES = ["", "0", "-1", "1", "99999999999999999999", "nan", "true", "\u0000", "é🌍", "x" * 5000, "[]", "1e9"]
+BODIES_TO_TRY = [
+    b"", b"{}", b"[]", b"null", b"{", b'{"x":1}', b'{"text":"\\ud800","message":"\\u0000","id":"dcm_x"}',
+    b'{"focus":"x","branch":"zz","marker":"m","query":"q","limit":-5,"offset":1e30,"policy":{"name":7}}',
+    b'{"query":"' + b"a" * 3000 + b'"}', b'{"events":[{"type":"user_message","payload":null}]}',
+    b"\xff\xfe", b"[" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_no_odd_request_is_our_fault(proxy: Proxy, chat: Chat) -> None:
+    """The same requests at each run: each operation with every name, value and body once or more."""
+    document = (await proxy.http.get("/openapi.json")).json()
+    names, values, bodies = itertools.cycle(NAMES), itertools.cycle(VALUES), itertools.cycle(BODIES_TO_TRY)
+    asked = 0
+    for path, verbs in document["paths"].items():
+        for verb, operation in verbs.items():
+            tried = BODIES_TO_TRY if operation["operationId"] in BODIES else NAMES
+            # Erasing everything would leave nothing to ask for.
+            rounds = 1 if path == "/api/namespace" else len(tried)
+            for _ in range(rounds):
+                place = re.sub(r"{\w+}", lambda _: _quoted(next(names)), path)
+                query = {
+                    p["name"]: next(values) for p in operation.get("parameters", ()) if p["in"] == "query"
+                }
+                query.pop("confirm", None)
+                reply = await proxy.http.request(
+                    verb, place, params=query, content=next(bodies), headers=chat.headers
+                )
+                assert reply.status_code < 500, (verb, place, query, reply.text)
+                asked += 1
+    assert asked > 250
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_not_there_is_no_failure_of_a_job(proxy: Proxy, chat: Chat) -> None:
+    with capture_logs() as log:
+        reply = await proxy.http.delete("/api/sessions/nobody", headers=chat.headers)
+    assert reply.status_code == 404
+    assert [entry for entry in log if entry["event"] == "job_failed"] == []
+
+
+def _quoted(name: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in name.encode())
