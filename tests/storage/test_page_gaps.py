@@ -46,7 +46,7 @@ async def test_copies_of_deleted_rows_are_zeroed_and_stay_away(migrated_file: Pa
     # Another process has pages in its cache, and writes them later.
     with closing(writable(path, "normal")) as other, closing(readonly(path, 1.0)) as reading:
         assert len(other.execute("SELECT * FROM apart").fetchall()) == len(kept)
-        assert await database.scrub([]) == "scrubbed"
+        assert await database.scrub() == "scrubbed"
         assert in_file(path, ERASED) == 0
         assert reading.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert reading.execute("SELECT * FROM apart").fetchall() == kept
@@ -66,8 +66,8 @@ async def test_a_log_in_use_holds_it_back(migrated_file: Path, tmp_path: Path) -
         other.execute("SELECT count(*) FROM sessions").fetchall()
         with closing(writable(path, "normal")) as writing:
             writing.execute("PRAGMA user_version=1")
-        assert await database.scrub([]) == "pending"
-    assert await database.scrub([]) == "scrubbed"
+        assert await database.scrub() == "pending"
+    assert await database.scrub() == "scrubbed"
     await database.close()
 
 
@@ -78,5 +78,5 @@ async def test_a_file_with_pages_of_another_kind_is_left_alone(migrated_file: Pa
         connection.execute("VACUUM")
     database = SqliteDatabase(path, "full", 20.0)
     with pytest.raises(StoreUnavailable, match="auto_vacuum"):
-        await database.scrub([])
+        await database.scrub()
     await database.close()

@@ -10,7 +10,7 @@ import asyncio
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import msgspec
@@ -27,15 +27,14 @@ from palimpsest.storage.database import (
     step,
 )
 from palimpsest.storage.journal import (
-    ADD_EVENT_IN_EPOCH,
-    ADD_MEMORY_IN_EPOCH,
+    ADD_EVENT,
+    ADD_MEMORY,
     EventRow,
     KnownSessions,
     MemoryRow,
     memory_rows,
 )
 from palimpsest.storage.sql import (
-    IN_EPOCH,
     ONE,
     arrivals_step,
     columns_of,
@@ -105,8 +104,7 @@ class Compactions(Repository):
 
     async def of_session(self, namespace: str, session: str) -> list[StoredCompaction]:
         """The session's compactions, oldest first, including undone ones."""
-        rows = await self._few(_OF_SESSION, namespace=namespace, session=session)
-        return [_stored(row) for row in rows]
+        return (await self.with_settings(namespace, session))[1]
 
     async def with_settings(
         self, namespace: str, session: str
@@ -175,10 +173,11 @@ class Compactions(Repository):
 def _adding(key: Params, compaction: Compaction, now: float, entries: JournalEntries) -> list[Step]:
     beside = len(entries.memories) + len(entries.events)
     return [
-        arrivals_step(key, 1 + beside),
-        Step(ADD_COMPACTION_IN_EPOCH, [{**key, **compaction_row(compaction, now), "back": beside}]),
-        Step(ADD_MEMORY_IN_EPOCH, memory_rows(key, entries.memories, len(entries.events))),
-        Step(ADD_EVENT_IN_EPOCH, in_order(key, map(fields_of, entries.events))),
+        # The fence: in another epoch the unit ends here.
+        replace(arrivals_step(key, 1 + beside), needed=True),
+        Step(_ADD_COMPACTION, [{**key, **compaction_row(compaction, now), "back": beside}]),
+        Step(ADD_MEMORY, memory_rows(key, entries.memories, len(entries.events))),
+        Step(ADD_EVENT, in_order(key, map(fields_of, entries.events))),
         step(_NO_LONGER_PREPARED, **key, id=compaction.id),
     ]
 
@@ -233,7 +232,6 @@ _AUTHORS = (
     .where(of_namespace(COMPACTIONS), COMPACTIONS.c.created_at >= p("since"))
     .group_by(COMPACTIONS.c.author)
 )
-_OF_SESSION = sa.select(*_STORED).where(of_session(COMPACTIONS)).order_by(COMPACTIONS.c.arrival)
 _ONE_ROW = sa.select(ONE.label("one")).subquery()
 _WITH_SETTINGS = (
     sa.select(SESSION_SETTINGS.c.payload, *_STORED)
@@ -242,7 +240,7 @@ _WITH_SETTINGS = (
     .outerjoin(COMPACTIONS, of_session(COMPACTIONS))
     .order_by(COMPACTIONS.c.arrival)
 )
-ADD_COMPACTION_IN_EPOCH = row_in_session(COMPACTIONS, IN_EPOCH, undone_at=sa.null()).on_conflict_do_nothing()
+_ADD_COMPACTION = row_in_session(COMPACTIONS, undone_at=sa.null()).on_conflict_do_nothing()
 ADD_DATED_COMPACTION = new_row(COMPACTIONS, undone_at=sa.null()).on_conflict_do_nothing()
 _UNDO = (
     sa.update(COMPACTIONS)

@@ -157,10 +157,12 @@ class StoreFault:
 class SqlDatabase(Protocol):
     """Executes units and readings. Every wait is bounded; what fails raises StoreUnavailable.
 
-    `has_fts5`: the words of searches are in a table of FTS5, whose segments are merged by hand.
+    `has_fts5`: the words of searches are in a table of FTS5, whose segments are merged by hand. `compiled`
+    has the statements, each from its first run on, or from when it was looked up there, on any thread.
     """
 
     has_fts5: bool
+    compiled: Compiler
 
     async def write(self, unit: Unit, *, pace: Pace = "usual", seconds: float | None = None) -> Sequence[int]:
         """Commit the unit durably; returns the rows touched by each step, 0 when skipped.
@@ -177,11 +179,8 @@ class SqlDatabase(Protocol):
     async def keep_reserve(self, size: int) -> bool:
         """Reserve disk space of `size` bytes for `urgent` units; False when there is no room."""
 
-    async def scrub(self, tables: Sequence[str]) -> Scrub:
-        """Remove the remains of rows deleted from `tables` from the files, as far as possible."""
-
-    def compile(self, statements: Sequence[Statement]) -> None:
-        """Compile the statements now instead of at their first run. Thread-safe."""
+    async def scrub(self) -> Scrub:
+        """Remove the remains of deleted rows from the files, as far as possible."""
 
     async def read_bounded(self, reading: Reading[T]) -> T:
         """The reading's value. For a few indexed rows: it may run on the calling thread, with no snapshot."""

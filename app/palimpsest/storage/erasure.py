@@ -268,7 +268,7 @@ class Erasure(Repository):
             if (place := (hidden.removeprefix(UNFINISHED), session)) not in self._erasing:
                 await self._delete_session(_key(*place), time.time())
         await scrub_words(self._db)
-        return await self._db.scrub([table.name for table in METADATA.sorted_tables])
+        return await self._db.scrub()
 
     async def _erase(
         self,

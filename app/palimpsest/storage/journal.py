@@ -18,7 +18,6 @@ from palimpsest.storage.sql import (
     AFTER_ALL_ARRIVALS,
     AFTER_ALL_IDS,
     ESCAPE,
-    IN_EPOCH,
     IS_OPEN,
     LIMIT,
     ONE,
@@ -210,7 +209,7 @@ class Journal(Repository):
         steps = [
             arrivals_step(key, 1 + beside),
             Step(_ADD_CHECKPOINT, [{**key, **fields_of(checkpoint), "back": beside}]),
-            Step(_ADD_MEMORY, memory_rows(key, memories, len(events))),
+            Step(ADD_MEMORY, memory_rows(key, memories, len(events))),
             Step(ADD_EVENT, in_order(key, map(fields_of, events))),
         ]
         return (await self._db.write([each for each in steps if each.rows]))[1] > 0
@@ -232,7 +231,7 @@ class Journal(Repository):
     async def add_memory(self, namespace: str, session: str, memory: MemoryRow) -> None:
         """Store the memory."""
         key = key_of(namespace, session)
-        await self._db.write([arrivals_step(key, 1), Step(_ADD_MEMORY, memory_rows(key, [memory], 0))])
+        await self._db.write([arrivals_step(key, 1), Step(ADD_MEMORY, memory_rows(key, [memory], 0))])
 
     async def memories(
         self,
@@ -387,7 +386,6 @@ def _remove_all() -> sa.Delete:
 
 ADD_EVENT = row_in_session(EVENTS).on_conflict_do_nothing()
 ADD_NUMBERED_EVENT = new_row(EVENTS).on_conflict_do_nothing()
-ADD_EVENT_IN_EPOCH = row_in_session(EVENTS, IN_EPOCH).on_conflict_do_nothing()
 _EVENTS = _events()
 _EVENTS_OF_TYPES = sized(_events(among(EVENTS.c.type)), [_MOST_TYPES])
 
@@ -400,8 +398,7 @@ _CHECKPOINTS = (
 )
 _CHECKPOINT = _STORED_CHECKPOINTS.where(CHECKPOINTS.c.id == p("id"))
 
-_ADD_MEMORY = row_in_session(MEMORIES).on_conflict_do_nothing()
-ADD_MEMORY_IN_EPOCH = row_in_session(MEMORIES, IN_EPOCH).on_conflict_do_nothing()
+ADD_MEMORY = row_in_session(MEMORIES).on_conflict_do_nothing()
 _PUT_BLOCK = replacing(
     row_in_session(MEMORIES), "arrival", "kind", "text", "searched", "compaction", "created_at"
 )

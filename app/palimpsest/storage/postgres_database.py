@@ -25,11 +25,11 @@ from palimpsest.storage.database import (
     Reading,
     Row,
     Scrub,
-    Statement,
     StoreFault,
     Unit,
     is_due,
 )
+from palimpsest.storage.tables import METADATA
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class PostgresDatabase:
         self._pool = pool
         self._deadline_seconds = deadline_seconds
         self._writing: set[asyncio.Task[Sequence[int]]] = set()
-        self._compiled = _compiler()
+        self.compiled = _compiler()
 
     async def write(self, unit: Unit, *, pace: Pace = "usual", seconds: float | None = None) -> Sequence[int]:
         """See `SqlDatabase`. `pace` has no effect: the server commits."""
@@ -149,13 +149,13 @@ class PostgresDatabase:
         del size
         return True
 
-    async def scrub(self, tables: Sequence[str]) -> Scrub:
+    async def scrub(self) -> Scrub:
         """See `SqlDatabase`. VACUUM removes dead rows; pages, the server's WAL and replicas are beyond us.
 
         "pending" while an older transaction is open: VACUUM keeps rows that it may still read. Transactions
         of other roles, and of replicas, are visible only to a role that may read all statistics.
         """
-        names = ", ".join(f'"{name}"' for name in tables)
+        names = ", ".join(f'"{name}"' for name in METADATA.tables)
         async with self._bounded(_VACUUM_SECONDS), self._acquired() as connection:
             newest = await connection.fetchval(_NEWEST)
             is_free = await _is_let_go(connection, newest)
@@ -172,11 +172,6 @@ class PostgresDatabase:
                 except _AGAIN:
                     continue
             return await self._commit(unit)
-
-    def compile(self, statements: Sequence[Statement]) -> None:
-        """See `SqlDatabase`."""
-        for statement in statements:
-            self._compiled[statement]
 
     async def read_bounded(self, reading: Reading[T]) -> T:
         """See `SqlDatabase`."""
@@ -210,7 +205,7 @@ class PostgresDatabase:
             for step in unit:
                 due = is_due(step.after, last)
                 if due:
-                    compiled = self._compiled[step.statement]
+                    compiled = self.compiled[step.statement]
                     last = await _run(connection, compiled.sql, [compiled.bind(row) for row in step.rows])
                 touched.append(last if due else 0)
                 if step.needed and not touched[-1]:
@@ -235,7 +230,7 @@ class PostgresDatabase:
             return cast(T, end.value)
 
     async def _rows(self, connection: PoolConnectionProxy, ask: Ask) -> Sequence[Row]:
-        compiled = self._compiled[ask.statement]
+        compiled = self.compiled[ask.statement]
         rows = await connection.fetch(compiled.sql, *compiled.bind(ask.params))
         return [tuple(row.values()) for row in rows]
 

@@ -45,7 +45,6 @@ LIMIT = p("limit", sa.Integer)
 
 SESSION_ROW = sa.and_(SESSIONS.c.namespace == p("namespace"), SESSIONS.c.id == p("session"))
 IS_OPEN = EXCHANGES.c.state == literal("open")
-IN_EPOCH = SESSIONS.c.epoch == p("epoch")
 
 
 def unfinished(namespace: str) -> str:
@@ -97,9 +96,7 @@ def new_row(table: sa.Table, **given: sa.ColumnElement[Any]) -> Insert:
     return insert(table).values({column.name: p(column) for column in table.c} | given)
 
 
-def row_in_session(
-    table: sa.Table, *where: Where, names: Iterable[str] = (), **given: sa.ColumnElement[Any]
-) -> Insert:
+def row_in_session(table: sa.Table, names: Iterable[str] = (), **given: sa.ColumnElement[Any]) -> Insert:
     """An INSERT of one row (of the columns `names`, default all) if the session exists.
 
     Values are parameters, except those `given`. The arrival (or `seq`) is the session's counter minus `back`.
@@ -109,7 +106,7 @@ def row_in_session(
     values = {name: p(table.c[name]) for name in own} | given
     if place in table.c:
         values[place] = SESSIONS.c.arrivals - p("back", sa.BigInteger)
-    row = sa.select(*values.values()).select_from(SESSIONS).where(SESSION_ROW, *where)
+    row = sa.select(*values.values()).select_from(SESSIONS).where(SESSION_ROW)
     return insert(table).from_select(list(values), row)
 
 
@@ -130,13 +127,10 @@ def there_is(*where: Where) -> sa.Exists:
     return sa.exists(sa.select(1).where(*where))
 
 
-def _draw(*where: Where) -> Statement:
-    drawn = SESSIONS.c.arrivals + p("count", sa.BigInteger)
-    return sa.update(SESSIONS).where(SESSION_ROW, *where).values(arrivals=drawn)
-
-
-_DRAW = _draw()
-_DRAW_IN_EPOCH = _draw(IN_EPOCH)
+_DRAW = (
+    sa.update(SESSIONS).where(SESSION_ROW).values(arrivals=SESSIONS.c.arrivals + p("count", sa.BigInteger))
+)
+_DRAW_IN_EPOCH = _DRAW.where(SESSIONS.c.epoch == p("epoch"))
 
 
 def arrivals_step(key: Params, count: int) -> Step:

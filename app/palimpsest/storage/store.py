@@ -96,7 +96,7 @@ class Store(Repository):
 
     async def warm(self) -> None:
         """Compile all statements on another thread (0.5 s), so that first requests need not."""
-        await asyncio.to_thread(self._db.compile, list(_statements()))
+        await asyncio.to_thread(list, map(self._db.compiled.__getitem__, list(_statements())))
 
     async def ping(self) -> None:
         """Do a real write and read; StoreUnavailable when one fails."""

@@ -24,7 +24,6 @@ from palimpsest.storage.database import (
     Reading,
     Row,
     Scrub,
-    Statement,
     StoreFault,
     Unit,
 )
@@ -65,7 +64,7 @@ class SqliteDatabase:
     ) -> None:
         self.path = path
         self._deadline_seconds = deadline_seconds
-        self._compiled = _compiler()
+        self.compiled = _compiler()
         self._condition = FileCondition(path)
         self._reserve = Reserve(path)
         try:
@@ -95,7 +94,7 @@ class SqliteDatabase:
         """See `SqlDatabase`."""
         work: Work = []
         for step in unit:
-            compiled = self._compiled[step.statement]
+            compiled = self.compiled[step.statement]
             rows: Sequence[Any] = step.rows
             bind = compiled.bind if len(rows) > _INLINE_ROWS else None
             bound = rows if bind else list(map(compiled.bind, rows))
@@ -127,9 +126,8 @@ class SqliteDatabase:
         self._keeps_reserve = True
         return await asyncio.get_running_loop().run_in_executor(None, self._reserve.keep, size)
 
-    async def scrub(self, tables: Sequence[str]) -> Scrub:
+    async def scrub(self) -> Scrub:
         """See `SqlDatabase`. Its memory and the time for which it keeps writers waiting are bounded."""
-        del tables
         if not await self.empty_log():
             return "pending"
         try:
@@ -148,11 +146,6 @@ class SqliteDatabase:
                 return True
             await asyncio.sleep(_LOOK_SECONDS)
         return False
-
-    def compile(self, statements: Sequence[Statement]) -> None:
-        """See `SqlDatabase`."""
-        for statement in statements:
-            self._compiled[statement]
 
     async def read_bounded(self, reading: Reading[T]) -> T:
         """See `SqlDatabase`."""
@@ -215,7 +208,7 @@ class SqliteDatabase:
             return cast(T, end.value)
 
     def _rows(self, connection: Connection, ask: Ask) -> Sequence[Row]:
-        compiled = self._compiled[ask.statement]
+        compiled = self.compiled[ask.statement]
         try:
             return connection.execute(compiled.sql, compiled.bind(ask.params)).fetchall()
         except driver.Error as failure:
