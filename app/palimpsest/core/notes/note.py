@@ -203,6 +203,11 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def entries(text: str) -> tuple[str, ...]:
+    """The entries of a table written as one text, with "|" between them."""
+    return tuple(entry.strip("\n") for entry in text.split("|"))
+
+
 def counted(text: str) -> str:
     """The number of lines of a text, in words."""
     count = text.count("\n") + (not text.endswith("\n")) if text else 0

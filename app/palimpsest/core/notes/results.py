@@ -7,13 +7,13 @@ search for words is ten times faster. Only the first and last 1,500 characters o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from palimpsest.core.notes.note import LINE_CHARS, clipped, one_line, word_set
+from palimpsest.core.notes.note import LINE_CHARS, clipped, entries, one_line, word_set
 
 # Characters of a line that are matched; a longer line is data.
 _LINE = 400
@@ -60,16 +60,12 @@ _SHELL = re.compile(
     re.IGNORECASE,
 )
 # Every line that the two patterns above match contains one of these.
-_BAD_WORDS = (
-    "error", "fail", "not ", "exception", "cannot", "can't",
-    "could", "unable", "invalid", "denied", "no such",
-    "fatal", "panic", "refused", "reject", "abort", "timed out",
-    "timeout", "traceback", "forbidden", "unauthori",
-    "exist", "missing", "illegal", "no match", "multiple occ", "http",
-    "status", "interrupt", "user ", "no repl",
-    "segmentation", "killed", "is a dir", "no space", "reset", "conflict", "curl: (", "bus ", "e: ",
-    "unrecog", "introduced",
-)  # fmt: skip
+_BAD_WORDS = entries(
+    "error|fail|not |exception|cannot|can't|could|unable|invalid|denied|no such|fatal|panic|refused|"
+    "reject|abort|timed out|timeout|traceback|forbidden|unauthori|exist|missing|illegal|no match|"
+    "multiple occ|http|status|interrupt|user |no repl|segmentation|killed|is a dir|no space|reset|"
+    "conflict|curl: (|bus |e: |unrecog|introduced"
+)
 
 # The summaries and diagnostics of test runners, compilers and build tools, anywhere in what they print.
 _SUMMARY = re.compile(
@@ -93,14 +89,12 @@ _CLEAR = re.compile(
     r"|! \[\w* ?rejected|panicked at|\A(?:FAILED|FAIL|ERROR)[: ]\S|--- FAIL|npm (?:ERR!|error) (?!code)\S"
     r"|\A(?:✕|✗) |✖ \D"
 )
-_CLEAR_WORDS = ("error", "fail", "exception", "fatal", "panic", "e   ", "rejected", "npm err", "✕", "✗", "✖")
-_REASON_WORDS = (
-    "fail", "error", "exception", "denied", "not found", "no such",
-    "cannot", "can't", "could not", "couldn't",
-    "unable to", "refused", "rejected", "timed out", "invalid",
-    "undefined", "unexpected", "missing", "conflict",
-    "mismatch", "not allowed", "not been", "doesn't", "does not", "did not",
-)  # fmt: skip
+_CLEAR_WORDS = entries("error|fail|exception|fatal|panic|e   |rejected|npm err|✕|✗|✖")
+_REASON_WORDS = entries(
+    "fail|error|exception|denied|not found|no such|cannot|can't|could not|couldn't|unable to|refused|"
+    "rejected|timed out|invalid|undefined|unexpected|missing|conflict|mismatch|not allowed|not been|"
+    "doesn't|does not|did not"
+)
 _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without)(?: \w+)? (?:errors?|failures?|failed|exceptions?|warnings?)\b(?: found)?"
     r"|\b(?:errors?|failures?|failed)\b\"?\s*[:=]\s*(?:0\b|none|null|false|\[\]|\(none\))",
@@ -119,46 +113,15 @@ _NOT_APPLIED = re.compile(
 )
 
 
-def begins_badly(line: str) -> bool:
-    """True for the first line of a result that is nothing but an error."""
-    lower = line.lower()
-    if not any(word in lower for word in _BAD_WORDS):
-        return False
-    return bool(_LEADING.match(line, 0, _LINE) or _SHELL.match(line, 0, _LINE))
-
-
-def ends_badly(line: str) -> bool:
-    """True for a last line in which a shell or a program reports that it failed."""
-    lower = line.lower()
-    return any(word in lower for word in _BAD_WORDS) and bool(_SHELL.match(line, 0, _LINE))
-
-
 def reports_failure(text: str) -> bool:
     """True for a text with the summary of failing tests, or with a diagnostic of a failed build."""
     return any(_SUMMARY.match(line) for line in lines_with(text, _SUMMARY_WORDS))
 
 
-def ends_in_traceback(text: str, last: str) -> bool:
-    """True for the output of a Python program that died: a traceback with the exception in the last line."""
-    return "Traceback (most recent call last)" in text and bool(_RAISED.match(last, 0, _LINE))
-
-
-def says_not_applied(text: str) -> bool:
-    """True for the result of an edit that was not applied."""
-    lower = text.lower()
-    return ("not" in lower or "no " in lower or "syntax error" in lower) and bool(_NOT_APPLIED.search(text))
-
-
-def reason_in(text: str, unwrapped: Callable[[str], str]) -> str:
-    """The first line that clearly states an error, else the first that mentions one, else ""."""
-    for words, pattern in ((_CLEAR_WORDS, _CLEAR), (_REASON_WORDS, None)):
-        for line in filter(None, map(unwrapped, lines_with(text, words))):
-            left = _HARMLESS.sub("", line)
-            if left.startswith("Traceback (most"):
-                continue
-            if pattern.search(left) if pattern else any(word in left.lower() for word in words):
-                return line
-    return ""
+def _matches(line: str, *patterns: re.Pattern[str]) -> bool:
+    """True for a line that one of the patterns for errors matches, where it has a word of them."""
+    lower = line.lower()
+    return any(word in lower for word in _BAD_WORDS) and any(each.match(line, 0, _LINE) for each in patterns)
 
 
 def lines_with(text: str, words: Sequence[str]) -> list[str]:
@@ -194,26 +157,20 @@ _EXIT = re.compile(
     re.IGNORECASE,
 )
 _TAGGED_EXIT = re.compile(r"<(?:returncode|exit_?code|exit_status)>\s*(-?\d{1,5})\s*<", re.IGNORECASE)
-_RUNNING = (
-    "running with session id", "still running", "running in the background", "running in background",
-    "started in the background", "started in background", "moved to the background", '"status": "running"',
-    '"status":"running"',
-)  # fmt: skip
-# Lines that clients put around the output of a tool: their beginnings, and complete ones.
-_WRAPPERS = (
-    "(open file: ", "(current directory: ", "chunk id: ",
-    "wall time: ", "process exited", "process running with",
-    "original token count", "total output lines", "directory: ",
-    "signal: ", "background pids", "process group pgid",
-    "command: ", "command executed", "the tool execution failed with",
-    "[the command ", "[command ", "[current ",
-    "[python interp", "your command ran successfully and did", "error: (none)",
-    "exit code", "exited with", "```",
-    "<returncode>", "<exit", "output: (", "[execute_command for",
-)  # fmt: skip
-_WRAPPING = frozenset(
-    ("", "bash-$", "output:", "stdout:", "stderr:", "error:", "err:", "(no output)", "no output")
+_RUNNING = entries(
+    "running with session id|still running|running in the background|running in background"
+    "|started in the background|started in background|moved to the background"
+    '|"status": "running"|"status":"running"'
 )
+# Lines that clients put around the output of a tool: their beginnings, and complete ones.
+_WRAPPERS = entries(
+    "(open file: |(current directory: |chunk id: |wall time: |process exited|process running with|"
+    "original token count|total output lines|directory: |signal: |background pids|process group pgid|"
+    "command: |command executed|the tool execution failed with|[the command |[command |[current |"
+    "[python interp|your command ran successfully and did|error: (none)|exit code|exited with|```|"
+    "<returncode>|<exit|output: (|[execute_command for"
+)
+_WRAPPING = entries("|bash-$|output:|stdout:|stderr:|error:|err:|(no output)|no output")
 _LABEL = re.compile(r"(?:std)?(?:output|out|err): (?=\S)", re.IGNORECASE)
 _TAG = re.compile(r"</?(?:tool_use_error|error|error_details|stderr|system|output)[^>]{0,80}>\s*")
 # Matched in lower case.
@@ -224,16 +181,15 @@ _SUMS_UP = re.compile(
     r"|\A\[[\w./-]+ [0-9a-f]{7,}\]|\d+ files? changed"
 )
 
-_MESSAGES = (
-    "error", "message", "error_message", "errorMessage", "detail", "details", "reason", "errors", "stderr",
-    "msg", "text", "content",
-)  # fmt: skip
+_MESSAGES = entries(
+    "error|message|error_message|errorMessage|detail|details|reason|errors|stderr|msg|text|content"
+)
 _PRINTED = ("stdout", "output", "stderr", "aggregated_output", "result", "content")
 _CODES = ("exit_code", "exitCode", "returncode", "return_code", "exit_status", "code")
 _BAD_STATES = word_set(
     "error failed failure rejected denied declined refused invalid aborted timeout unauthorized forbidden"
 )
-_NOTHING = frozenset(("", "none", "null", "false", "0", "ok", "(none)"))
+_NOTHING = entries("|none|null|false|0|ok|(none)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,37 +225,54 @@ class Result:
         if self.code == 0:
             # `pytest | tail` exits with 0 whatever the tests did.
             return not quoting and reports_failure(self.tail)
-        if begins_badly(next(_printed_lines(self.head), "")):
+        if _matches(self.first_line, _LEADING, _SHELL):
             return True
         if quoting:
             return False
-        last = next(_last_lines(self.tail), "")
-        return ends_badly(last) or ends_in_traceback(self.text, last) or reports_failure(self.text)
+        is_shell = _matches(next(_last_lines(self.tail), ""), _SHELL)
+        return is_shell or bool(self._raised()) or reports_failure(self.text)
 
     def not_applied(self) -> bool:
         """True when it says that an edit was not applied."""
-        return self.failed(quoting=True) or says_not_applied(self.head[:_FRAME])
+        if self.failed(quoting=True):
+            return True
+        frame = self.head[:_FRAME]
+        lower = frame.lower()
+        may_say = "not" in lower or "no " in lower or "syntax error" in lower
+        return may_say and bool(_NOT_APPLIED.search(frame))
 
     def error(self) -> str:
         """The first line that states the error, else the last line, else the exit code."""
-        if self.said is not None:
-            message = _message(self.said)
-            if message:
-                return one_line(message, LINE_CHARS)
-        last = next(_last_lines(self.tail), "")
-        if ends_in_traceback(self.text, last):
-            return clipped(last, LINE_CHARS)
-        found = reason_in(self.text, _unwrapped) or last
+        if self.said is not None and (message := _message(self.said)):
+            return one_line(message, LINE_CHARS)
+        if raised := self._raised():
+            return clipped(raised, LINE_CHARS)
+        found = self._reason() or next(_last_lines(self.tail), "")
         return clipped(found, LINE_CHARS) or (f"exit code {self.code}" if self.code else "")
+
+    def _raised(self) -> str:
+        """The last line of a Python program that died: a traceback with the exception in it; else ""."""
+        last = next(_last_lines(self.tail), "")
+        is_raised = "Traceback (most recent call last)" in self.text and _RAISED.match(last, 0, _LINE)
+        return last if is_raised else ""
+
+    def _reason(self) -> str:
+        """The first line that clearly states an error, else the first that mentions one, else ""."""
+        for words, pattern in ((_CLEAR_WORDS, _CLEAR), (_REASON_WORDS, None)):
+            for line in filter(None, map(_unwrapped, lines_with(self.text, words))):
+                left = _HARMLESS.sub("", line)
+                if left.startswith("Traceback (most"):
+                    continue
+                if pattern.search(left) if pattern else any(word in left.lower() for word in words):
+                    return line
+        return ""
 
     def summary(self) -> str:
         """The last line that sums up, or the only line; else ""."""
         lines = [*_last_lines(self.tail)]
-        if len(lines) == 1 and len(self.tail) <= _FRAME:
-            return clipped(lines[0], LINE_CHARS)
-        return clipped(
-            next((line for line in lines if _SUMS_UP.search(line[:_FRAME].lower())), ""), LINE_CHARS
-        )
+        if len(lines) != 1 or len(self.tail) > _FRAME:
+            lines = [line for line in lines if _SUMS_UP.search(line[:_FRAME].lower())]
+        return clipped(next(iter(lines), ""), LINE_CHARS)
 
     @property
     def text(self) -> str:
@@ -308,19 +281,13 @@ class Result:
 
     @property
     def first_line(self) -> str:
-        """The first line of the output, "" for none."""
-        return next(_printed_lines(self.head), "")
+        """The first line of the output, without those that clients wrap it in; "" for none."""
+        return next(filter(None, map(_unwrapped, self.head.split("\n"))), "")
 
 
 def failed(result: str) -> bool:
     """True when a result reports a failed call: an exit code, an error, a traceback, failing tests."""
     return result_of(result).failed()
-
-
-def error_line(result: str) -> str:
-    """The line of a result that states the error, at most 160 characters; "" for a success."""
-    seen = result_of(result)
-    return seen.error() if seen.failed() else ""
 
 
 def result_of(text: str) -> Result:
@@ -416,18 +383,6 @@ def _message(value: Any, depth: int = 0) -> str:
         keys = (key for key in _MESSAGES if key in value)
         return next((text for key in keys if (text := _message(value[key], depth + 1))), "")
     return ""
-
-
-def _printed_lines(text: str) -> Iterator[str]:
-    """The lines of the output without those that clients wrap it in."""
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        line = _unwrapped(text[start:end])
-        start = end + 1
-        if line:
-            yield line
 
 
 def _last_lines(text: str) -> Iterator[str]:
