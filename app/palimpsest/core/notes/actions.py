@@ -17,12 +17,12 @@ from palimpsest.core.notes.note import (
     OUTCOME_CHARS,
     Action,
     Effect,
-    Failure,
     FileRead,
     TaskList,
     TaskState,
     called,
     one_line,
+    ranked_words,
     word_set,
 )
 from palimpsest.core.notes.results import Result
@@ -41,12 +41,12 @@ _STATES: Mapping[str, TaskState] = {
         word_set("cancelled canceled dropped skipped abandoned deleted removed wontfix obsolete"), "dropped"
     ),
 }
-_LISTS = (
-    "todos", "plan", "tasks", "task_list", "taskList", "todoList", "todo_list", "items", "steps", "list",
-    "newTodos", "checklist", "task_progress", "updates", "content", "markdown",
-)  # fmt: skip
-_TEXTS = ("content", "step", "title", "subject", "task", "text", "description", "name", "label", "todo", "id")
-_STATED = ("status", "state", "done", "completed", "checked", "is_done")
+_LISTS = ranked_words(
+    "todos plan tasks task_list taskList todoList todo_list items steps list newTodos checklist"
+    " task_progress updates content markdown"
+)
+_TEXTS = ranked_words("content step title subject task text description name label todo")
+_STATED = ranked_words("status state done completed checked is_done")
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])?\s*\[([ xX~/>*-]?)\]\s*(\S[^\n]*)", re.MULTILINE)
 _NUMBER = re.compile(r"#\s?(\d+)|\"id\"\s*:\s*\"?([\w-]+)")
 
@@ -99,18 +99,15 @@ def _items(listed: Sequence[Any]) -> Iterator[tuple[str, tuple[str, TaskState]]]
             words, mark = (marked.group(2), marked.group(1).strip()) if marked else (each, "")
             yield "", (one_line(words, LINE_CHARS), _state(mark))
         elif isinstance(each, dict):
-            text = next(
-                (each[key] for key in _TEXTS[:-1] if isinstance(each.get(key), str) and each[key]), ""
-            )
+            text, state = _stated(each)
             ident = str(each.get("id", each.get("taskId", "")))
-            stated = next((each[key] for key in _STATED if key in each), "")
             if text or ident:
-                yield ident, (one_line(text, LINE_CHARS), _state(stated))
+                yield ident, (one_line(text, LINE_CHARS), state)
 
 
 def _one_task(name: str, given: Mapping[str, Any], result: str | None) -> TaskList | None:
     """One task that a tool adds or changes; its id is in the result or in the arguments."""
-    text = next((given[key] for key in _TEXTS[:-1] if isinstance(given.get(key), str) and given[key]), "")
+    text, state = _stated(given)
     numbered = _NUMBER.search(result[:500]) if result and name == "taskcreate" else None
     ident = str(given.get("taskId", given.get("task_id", given.get("id", ""))))
     if numbered:
@@ -119,8 +116,13 @@ def _one_task(name: str, given: Mapping[str, Any], result: str | None) -> TaskLi
         return None
     if not text and not ident:
         return None
-    state = _state(next((given[key] for key in _STATED if key in given), ""))
     return TaskList(((one_line(text, LINE_CHARS), state),), partial=True, ids=(ident,))
+
+
+def _stated(given: Mapping[str, Any]) -> tuple[str, TaskState]:
+    """The text and the state of a task in an object."""
+    text = next((given[key] for key in _TEXTS if isinstance(given.get(key), str) and given[key]), "")
+    return text, _state(next((given[key] for key in _STATED if key in given), ""))
 
 
 def _state(stated: Any) -> TaskState:
@@ -144,7 +146,7 @@ _DID = re.compile(
     r"|done|assigned|registered|published|applied|closed|opened)\b",
     re.IGNORECASE,
 )
-_STATEMENTS = ("sql", "sqlquery", "statement", "query")
+_STATEMENTS = ranked_words("sql sqlquery statement query")
 _SELECTS = re.compile(
     r"\s*(?:--[^\n]*\n\s*)*\(?(?:select|show|describe|desc|explain|pragma|values|with)\b", re.IGNORECASE
 )
@@ -179,7 +181,7 @@ def effects_of_tool(name: str, tool: Tool, arguments: Arguments, result: Result 
         return (FileRead(whole),) if verb == "read" else ()
     if result.failed(quoting=verb == "read"):
         about = (FileRead(whole).name,) if verb == "read" else called(name, shown)
-        return (Failure(whole, result.error(), about),)
+        return (result.failure(whole, *about),)
     if verb == "read" or (not verb and not _did_something(result)):
         return (FileRead(whole),)
     return (Action(name, shown, _outcome(tool, result, arguments.raw)),)
@@ -190,11 +192,8 @@ def key_arguments(arguments: Arguments) -> str:
     if not arguments.given:
         bare = arguments.raw[: LINE_CHARS * 4].strip()
         return "" if bare in ("", "{}", "null") else one_line(bare, LINE_CHARS)
-    ranked = sorted(
-        [(_rank(key, value), place) for place, (key, value) in enumerate(arguments.given.items())]
-    )
-    items = [*arguments.given.items()]
-    parts = [f"{items[place][0]}={shown}" for _, place in ranked if (shown := _shown(items[place][1]))]
+    items = sorted(arguments.given.items(), key=lambda item: _rank(*item))
+    parts = [f"{key}={shown}" for key, value in items if (shown := _shown(value))]
     return one_line(", ".join(parts), LINE_CHARS)
 
 

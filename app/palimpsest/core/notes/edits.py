@@ -11,13 +11,14 @@ from typing import Any
 from palimpsest.core.notes.note import (
     LINE_CHARS,
     Effect,
-    Failure,
     FileChange,
     FileState,
     counted,
     edit,
     is_path,
     one_line,
+    ranked_words,
+    word_set,
 )
 from palimpsest.core.notes.results import Result
 from palimpsest.core.notes.tool_words import Arguments, Tool, arguments_from
@@ -72,21 +73,10 @@ def changes_of_patch(patch: str) -> tuple[FileChange, ...]:
 
 def change_of_diff(diff: str, path: str) -> FileChange:
     """The change by SEARCH/REPLACE blocks or a diff to `path`; other text gives an edit without detail."""
-    blocks = [block[:2] for block in _blocks(diff[:_READ_CHARS])]
-    if not blocks:
-        found = changes_of_patch(diff) or changes_of_patch(f"--- {path}\n+++ {path}\n{diff}")
-        return replace(found[0], path=path, state="edited", to="") if found else FileChange(path, "edited")
-    edits = tuple(edit(*block) for block in blocks)
-    return FileChange(path, "edited", detail=joined([_block_detail(*block) for block in blocks]), edits=edits)
-
-
-def joined(details: Sequence[str]) -> str:
-    """The first detail and the number of further ones, on one line."""
-    distinct = list(dict.fromkeys(detail for detail in details if detail))
-    if len(distinct) < 2:
-        return distinct[0] if distinct else ""
-    more = f"; {len(distinct) - 1} more"
-    return one_line(distinct[0], LINE_CHARS - len(more)) + more
+    if blocks := [block[:2] for block in _blocks(diff[:_READ_CHARS])]:
+        return _edited(path, blocks, are_blocks=True)
+    found = changes_of_patch(diff) or changes_of_patch(f"--- {path}\n+++ {path}\n{diff}")
+    return replace(found[0], path=path, state="edited", to="") if found else FileChange(path, "edited")
 
 
 def edits_in_text(text: str) -> tuple[FileChange, ...]:
@@ -116,8 +106,7 @@ def _sections(patch: str) -> Iterator[FileChange]:
             yield FileChange(path, "created", detail=counted(body.strip("\r\n")))
         else:
             moved = _MOVED.match(body)
-            state: FileState = "moved" if moved else "edited"
-            yield FileChange(path, state, moved.group(1).strip() if moved else "", _hunks(body), _sides(body))
+            yield _by_hunks(path, moved.group(1).strip() if moved else "", body)
 
 
 def _diffs(patch: str) -> Iterator[FileChange]:
@@ -127,31 +116,38 @@ def _diffs(patch: str) -> Iterator[FileChange]:
     for head, stop in zip(heads, stops, strict=True):
         old, new = _plain(head.group(1), "a/"), _plain(head.group(2), "b/")
         body = patch[head.end() : stop]
-        path, state = (old, "deleted") if new == "/dev/null" else (new, "edited")
-        if not is_path(path):
+        is_deleted = new == "/dev/null"
+        if not is_path(old if is_deleted else new):
             continue
         if old == "/dev/null":
-            yield FileChange(path, "created", detail=f"{body.count(chr(10) + '+')} lines")
-        elif new in renamed:
-            yield FileChange(renamed.pop(new), "moved", new, _hunks(body), _sides(body))
-        elif state == "deleted":
-            yield FileChange(path, "deleted")
+            detail = f"{body.count(chr(10) + '+')} lines"
+            yield FileChange(old if is_deleted else new, "created", detail=detail)
+        elif is_deleted and new not in renamed:
+            yield FileChange(old, "deleted")
         else:
-            yield FileChange(path, "edited", detail=_hunks(body), edits=_sides(body))
+            name = renamed.pop(new, "")
+            yield _by_hunks(name or new, new if name else "", body)
     for to, name in renamed.items():
         yield FileChange(name, "moved", to)
+
+
+def _by_hunks(path: str, to: str, body: str) -> FileChange:
+    """A file edited by hunks, and moved unless `to` is empty."""
+    lines = body.split("\n")
+    old, new = ("\n".join(line[1:] for line in lines if line.startswith(mark)) for mark in "-+")
+    return FileChange(path, "moved" if to else "edited", to, _hunks(lines), (edit(old, new),))
 
 
 def _plain(name: str, prefix: str) -> str:
     return name.strip().strip('"').removeprefix(prefix)
 
 
-def _hunks(body: str) -> str:
+def _hunks(lines: Sequence[str]) -> str:
     """The first run of removed and added lines, and the number of changed lines after it."""
     removed: list[str] = []
     added: list[str] = []
     ended, more = False, 0
-    for line in body.split("\n"):
+    for line in lines:
         side = removed if line.startswith("-") else added if line.startswith("+") else None
         if side is None or (side is removed and added):
             ended = ended or bool(removed or added)
@@ -162,13 +158,6 @@ def _hunks(body: str) -> str:
                 side.append(line[1:].strip())
     first = _difference(removed, added)
     return one_line(first, LINE_CHARS - 24) + f"; {more} more lines" if more and first else first
-
-
-def _sides(body: str) -> tuple[tuple[str, str], ...]:
-    """All removed lines and all added lines."""
-    lines = body.split("\n")
-    old, new = ("\n".join(line[1:] for line in lines if line.startswith(mark)) for mark in "-+")
-    return (edit(old, new),)
 
 
 def _difference(before: Sequence[str], after: Sequence[str]) -> str:
@@ -218,10 +207,6 @@ def _blocks(text: str) -> Iterator[tuple[str, str, int, int]]:
         yield text[search.end() : divider.start()], text[divider.end() : close.start()], search.start(), place
 
 
-def _block_detail(old: str, new: str) -> str:
-    return change_detail(_POSITION.sub("", old), new)
-
-
 def _named_blocks(text: str) -> Iterator[FileChange]:
     """The changes of SEARCH/REPLACE blocks: the line above names the file, else it is the last block's."""
     path, place = "", 0
@@ -233,10 +218,8 @@ def _named_blocks(text: str) -> Iterator[FileChange]:
             path = candidate
         place = end
         if is_path(path):
-            if old.strip():
-                yield FileChange(path, "edited", detail=_block_detail(old, new), edits=(edit(old, new),))
-            else:
-                yield FileChange(path, "created", detail=counted(new))
+            created = FileChange(path, "created", detail=counted(new))
+            yield _edited(path, [(old, new)], are_blocks=True) if old.strip() else created
 
 
 def _whole_files(text: str) -> Iterator[FileChange]:
@@ -258,25 +241,20 @@ _MOST_EDITS = 100
 # Characters at the start of a result in which an editor names its open file.
 _SHOWN_WITHIN = 4_000
 
-_TARGETS = ("newpath", "destination", "dest", "destinationpath", "to", "target", "newname", "targetpath")
-_OLD = (
-    "oldstring", "oldstr", "oldtext", "search", "old", "original",
-    "targetcontent", "oldcontent", "find", "regex",
-)  # fmt: skip
-_NEW = (
-    "newstring", "newstr", "newtext", "replace", "new", "updated", "replacementtext", "replacement",
-    "replacementcontent", "newcontent", "repl", "inserttext", "newsource", "source",
-    "codeedit", "body", "text", "content",
-    "code", "changes",
-)  # fmt: skip
-_CONTENTS = ("content", "contents", "filetext", "text", "newcontent", "code", "codecontent", "data", "body")
-_SEVERAL = ("edits", "replacements", "replacementchunks", "edit", "operations", "changes")
-_PATCHES = ("patch", "input", "patchtext", "diff", "patchcontent")
+_TARGETS = ranked_words("newpath destination dest destinationpath to target newname targetpath")
+_OLD = ranked_words("oldstring oldstr oldtext search old original targetcontent oldcontent find regex")
+_NEW = ranked_words(
+    "newstring newstr newtext replace new updated replacementtext replacement replacementcontent"
+    " newcontent repl inserttext newsource source codeedit body text content code changes"
+)
+_CONTENTS = ranked_words("content contents filetext text newcontent code codecontent data body")
+_SEVERAL = ranked_words("edits replacements replacementchunks edit operations changes")
+_PATCHES = ranked_words("patch input patchtext diff patchcontent")
 
 # Editors with several functions name the one to use in `command`.
 _COMMANDS: Mapping[str, FileState] = {
-    **dict.fromkeys(("str_replace", "insert", "undo_edit", "edit", "append", "edit_file"), "edited"),
-    **dict.fromkeys(("create", "write", "overwrite"), "created"),
+    **dict.fromkeys(word_set("str_replace insert undo_edit edit append edit_file"), "edited"),
+    **dict.fromkeys(word_set("create write overwrite"), "created"),
     "delete": "deleted",
     "rename": "moved",
 }
@@ -301,7 +279,8 @@ def effects_of_patch(name: str, patch: str, arguments: Arguments, result: Result
     path = arguments.path
     found = (change_of_diff(patch, path),) if path else changes_of_patch(patch)
     if result.not_applied():
-        return (_failure(name, [path] if path else [change.path for change in found], result),)
+        paths = [path] if path else [change.path for change in found]
+        return (result.failure(f"{name} {', '.join(paths)}", *paths),)
     return found
 
 
@@ -321,7 +300,7 @@ def effects_of_edit(
     """The change of a file: the one that the call names, its result shows, or `opened`. None without one."""
     path = arguments.path or shown_file(result) or opened
     if result.not_applied():
-        return (_failure(name, [path], result),)
+        return (result.failure(f"{name} {path}", path),)
     if not path:
         return tuple(_several("", _inner(arguments))) if state == "edited" else ()
     if state == "moved":
@@ -345,11 +324,6 @@ def shown_file(result: Result) -> str:
     return ""
 
 
-def _failure(name: str, paths: Sequence[str], result: Result) -> Failure:
-    what = one_line(f"{name} {', '.join(paths)}".strip(), LINE_CHARS)
-    return Failure(what, result.error(), tuple(paths))
-
-
 def _beside(path: str, target: str) -> str:
     """The new path; a name without a folder stays in the folder of `path`."""
     folder = path.rpartition("/")[0]
@@ -359,16 +333,12 @@ def _beside(path: str, target: str) -> str:
 def _edits(path: str, arguments: Arguments) -> Iterator[FileChange]:
     if arguments.keyed.get("command") == "undo_edit":
         yield FileChange(path, "edited", detail="last edit undone")
-        return
-    diff = arguments.text(("diff", "patch"))
-    if diff:
+    elif diff := arguments.text(("diff", "patch")):
         yield change_of_diff(diff, path)
-        return
-    several = _inner(arguments)
-    if several:
+    elif several := _inner(arguments):
         yield from _several(path, several)
     else:
-        yield _edited(path, [arguments])
+        yield _edited(path, [_sides(arguments)])
 
 
 def _inner(arguments: Arguments) -> list[dict[str, Any]]:
@@ -377,15 +347,24 @@ def _inner(arguments: Arguments) -> list[dict[str, Any]]:
 
 def _several(path: str, edits: Sequence[Mapping[str, Any]]) -> Iterator[FileChange]:
     """One change per file; an edit without a path of its own belongs to `path`."""
-    found: dict[str, list[Arguments]] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for each in map(arguments_from, edits):
         if each.path or path:
-            found.setdefault(each.path or path, []).append(each)
-    for file, inner in found.items():
-        yield _edited(file, inner)
+            found.setdefault(each.path or path, []).append(_sides(each))
+    return (_edited(file, sides) for file, sides in found.items())
 
 
-def _edited(path: str, edits: Sequence[Arguments]) -> FileChange:
-    sides = [(each.text(_OLD), each.text(_NEW)) for each in edits]
-    detail = joined([change_detail(*each) for each in sides])
-    return FileChange(path, "edited", detail=detail, edits=tuple(edit(*each) for each in sides))
+def _sides(arguments: Arguments) -> tuple[str, str]:
+    """The text that an edit takes out, and the one that it puts in."""
+    return arguments.text(_OLD), arguments.text(_NEW)
+
+
+def _edited(path: str, sides: Sequence[tuple[str, str]], are_blocks: bool = False) -> FileChange:
+    """The file after these edits: the detail of the first one, the number of others, and each one's sides."""
+    said = (change_detail(_POSITION.sub("", old) if are_blocks else old, new) for old, new in sides)
+    details = dict.fromkeys(filter(None, said))
+    first, more = next(iter(details), ""), len(details) - 1
+    if more > 0:
+        tail = f"; {more} more"
+        first = one_line(first, LINE_CHARS - len(tail)) + tail
+    return FileChange(path, "edited", detail=first, edits=tuple(edit(*each) for each in sides))

@@ -28,9 +28,9 @@ from palimpsest.core.notes.note import (
     TASKS,
     Command,
     Effect,
-    Failure,
     FileRead,
     one_line,
+    ranked_words,
 )
 from palimpsest.core.notes.results import Result, result_of
 from palimpsest.core.notes.shell import effects_of_script, line_of
@@ -44,23 +44,11 @@ _TAGS = 100
 # Characters of a tool's name that are shown.
 _NAME_CHARS = 80
 
-_SOUGHT = (
-    "pattern",
-    "query",
-    "regex",
-    "searchterm",
-    "q",
-    "search",
-    "term",
-    "objective",
-    "filename",
-    "glob",
-    "globpattern",
-)
-_ADDRESSES = ("url", "uri", "address", "link")
-_WITHIN = ("dir", "targetdirectory", "cwd")
+_SOUGHT = ranked_words("pattern query regex searchterm q search term objective filename glob globpattern")
+_ADDRESSES = ranked_words("url uri address link")
+_WITHIN = ranked_words("dir targetdirectory cwd")
 # Stateful editors work on the file they have open.
-_STATEFUL = ("open", "create", "edit", "insert", "goto", "scroll_up", "scroll_down")
+_STATEFUL = ranked_words("open create edit insert goto scroll_up scroll_down")
 _OPEN_FILE = re.compile(r"\(Open file: ([^\n]{1,400}?)\)\s*$", re.MULTILINE)
 _XML = re.compile(
     r"<(write_to_file|replace_in_file|apply_diff|insert_content|search_and_replace|edit_file|execute_command"
@@ -118,39 +106,30 @@ def _effects(name: str, arguments: Arguments, seen: Result | None, opened: str) 
     tool = tool_named(name)
     if tool.keeps_tasks:
         return _tasked(name, tool, arguments, seen)
-    script = arguments.script if tool.runs_code or _runs(tool, arguments) else ""
-    if script.strip():
+    given = isinstance(arguments.keyed.get("command"), str | list) and not arguments.path
+    runs = tool.runs_scripts or tool.runs_code or (tool.runs_commands and given)
+    if runs and (script := arguments.script).strip():
         return _ran_code(script, seen) if tool.runs_code else effects_of_script(script, seen)
     if tool.sends_input or tool.runs_scripts:
         return _input_effects(arguments, seen)
-    what = _looked_up(tool, arguments)
-    if what:
-        return _read(name, what, seen)
-    return _changed(name, tool, arguments, seen, opened)
-
-
-def _changed(
-    name: str, tool: Tool, arguments: Arguments, seen: Result | None, opened: str
-) -> tuple[Effect, ...]:
+    if what := _looked_up(tool, arguments):
+        if seen is None or not seen.failed(quoting=True):
+            return (FileRead(what),)
+        return (seen.failure(f"{name} {what}", FileRead(what).name),)
     patch = patch_of(arguments) if tool.patches else None
     state = edit_state(tool, arguments)
     found: tuple[Effect, ...] = ()
-    if seen is None and (patch is not None or state is not None or tool.checks):
-        return ()
-    if seen is not None and patch is not None:
+    if seen is None:
+        if patch is not None or state is not None or tool.checks:
+            return ()
+    elif patch is not None:
         found = effects_of_patch(name, patch, arguments, seen)
-    elif seen is not None and state is not None:
+    elif state is not None:
         found = effects_of_edit(name, state, arguments, seen, opened)
-    elif seen is not None and tool.checks:
+    elif tool.checks:
         line = one_line(f"{name} {key_arguments(arguments)}".strip(), COMMAND_CHARS)
         found = (_command(line, seen),)
     return found or effects_of_tool(name, tool, arguments, seen)
-
-
-def _runs(tool: Tool, arguments: Arguments) -> bool:
-    """True for a tool that runs the shell script it is given."""
-    given = isinstance(arguments.keyed.get("command"), str | list) and not arguments.path
-    return tool.runs_scripts or (tool.runs_commands and given)
 
 
 def _ran_code(code: str, seen: Result | None) -> tuple[Effect, ...]:
@@ -161,13 +140,12 @@ def _ran_code(code: str, seen: Result | None) -> tuple[Effect, ...]:
 
 
 def _command(line: str, seen: Result) -> Command:
-    ok = None if seen.running else not seen.failed()
-    return Command(line, ok, "" if ok is None else seen.summary() if ok else seen.error())
+    return seen.command(line, None if seen.running else not seen.failed())
 
 
 def _tasked(name: str, tool: Tool, arguments: Arguments, seen: Result | None) -> tuple[Effect, ...]:
     if seen is not None and seen.failed(quoting=True):
-        return (Failure(name, seen.error(), (TASKS,)),)
+        return (seen.failure(name, TASKS),)
     bare = not arguments.given and arguments.raw.lstrip()[:1] == "["
     given = {"todos": arguments.raw} if bare else arguments.given
     tasks = tasks_of(tool.plain, given, seen.head if seen is not None else None)
@@ -194,12 +172,6 @@ def _looked_up(tool: Tool, arguments: Arguments) -> str:
         return one_line(f'"{sought}" in {within}' if within else f'"{sought}"', LINE_CHARS)
     address = arguments.text(_ADDRESSES) if tool.fetches else ""
     return one_line(address, LINE_CHARS) if "://" in address else ""
-
-
-def _read(name: str, what: str, seen: Result | None) -> tuple[Effect, ...]:
-    if seen is not None and seen.failed(quoting=True):
-        return (Failure(one_line(f"{name} {what}", LINE_CHARS), seen.error(), (FileRead(what).name,)),)
-    return (FileRead(what),)
 
 
 def _tagged(text: str) -> Iterator[Effect]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 from math import fsum, log
 
-from palimpsest.core.notes.languages import languages, languages_of, plain, words_in
+from palimpsest.core.notes.languages import entries, languages, languages_of, plain, words_in
 
 # Weights of stems, relative to a plain word of the same rarity.
 _VALUE, _NAME = 2.0, 1.5
@@ -117,12 +117,6 @@ def newest_of_frames(sentences: Sequence[str]) -> frozenset[int]:
     before no verb of being, so that "Ticket 7 is closed" and "Ticket 8 is closed" are two subjects. The
     sentences are one speaker's, in order.
     """
-    framed = _framed(sentences).values()
-    return frozenset(said[-1][0] for said in framed if any(value != said[-1][1] for _, value in said))
-
-
-def _framed(sentences: Sequence[str]) -> dict[tuple[str, ...], list[tuple[int, str]]]:
-    """Each frame with the indexes of its sentences, in order, and their values."""
     outlined: dict[str, list[int]] = {}
     for index, sentence in enumerate(sentences):
         if outline := frame_outline(sentence):
@@ -132,7 +126,8 @@ def _framed(sentences: Sequence[str]) -> dict[tuple[str, ...], list[tuple[int, s
         for index in indexes if len(indexes) > 1 else ():
             for frame, value in _frames(sentences[index]):
                 framed.setdefault(frame, []).append((index, value))
-    return framed
+    said = framed.values()
+    return frozenset(each[-1][0] for each in said if any(value != each[-1][1] for _, value in each))
 
 
 _TOKEN = re.compile(r"[\"“`«]([^\"”`»\n]{1,80})[\"”`»]|((?:[^\s,;!?=()\[\]{}\"“”`«»]|(?<=\d),(?=\d))+)|(=)")
@@ -156,7 +151,7 @@ def frame_outline(sentence: str) -> str:
         "" if word in dates or (not word.isalpha() and _MAY_HOLD_VALUE.search(word)) else word.strip(_MARKS)
         for word in words
     ]
-    leads = _entries("leads")
+    leads = entries("leads")
     kept = [word for word in open_words if word and word not in leads]
     return " ".join(kept) if len(kept) < len(words) else ""
 
@@ -186,7 +181,7 @@ def _frames(sentence: str) -> list[tuple[tuple[str, ...], str]]:
 
 def _tokens(sentence: str) -> list[tuple[str, bool]]:
     """(word in lower case, whether it is a value); "May 3" and "3 pm" are one value."""
-    months, weekdays = _entries("months"), _entries("weekdays")
+    months, weekdays = entries("months"), entries("weekdays")
     found: list[tuple[str, bool]] = []
     for quoted, run, sign in _TOKEN.findall(_spaced(sentence.lower())):
         token = (quoted or run.strip("*'’_").rstrip(".") or sign).strip()
@@ -255,24 +250,19 @@ def _share(sentence: str, stems: frozenset[str]) -> float:
     return share
 
 
-@lru_cache(maxsize=32)
-def _entries(key: str) -> frozenset[str]:
-    return frozenset(entry for language in languages().values() for entry in language[key])
-
-
 @lru_cache(maxsize=1)
 def _dates() -> frozenset[str]:
-    days = _entries("months") | _entries("weekdays") | _HALVES_OF_DAY
+    days = entries("months") | entries("weekdays") | _HALVES_OF_DAY
     return days | {f"{day}{mark}" for day in days for mark in ".,!"}
 
 
 @lru_cache(maxsize=1)
 def _function_words() -> frozenset[str]:
     """The function words of every table, their stems, and ""."""
-    return frozenset({"", *map(_stem, _entries("words")), *_entries("words")})
+    return frozenset({"", *map(_stem, entries("words")), *entries("words")})
 
 
 @lru_cache(maxsize=1)
 def _small_talk() -> re.Pattern[str]:
-    openings = sorted(_entries("filler"), key=len, reverse=True)
+    openings = sorted(entries("filler"), key=len, reverse=True)
     return re.compile(rf"\W*(?:{'|'.join(map(re.escape, openings))})(?![^\W\d_a-z]*[a-z])")

@@ -270,6 +270,12 @@ def languages() -> dict[str, Language]:
     return {code: Language(code, folder.joinpath(f"{code}.txt").read_text("utf-8")) for code in CODES}
 
 
+@lru_cache(maxsize=32)
+def entries(key: str) -> frozenset[str]:
+    """The entries under a key in all tables."""
+    return frozenset(entry for language in languages().values() for entry in language[key])
+
+
 @lru_cache(maxsize=1)
 def triggers() -> frozenset[str]:
     """Trigger words of all languages with spaces: a sentence without any of them matches no cue."""

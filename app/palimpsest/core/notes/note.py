@@ -203,9 +203,14 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def ranked_words(text: str) -> tuple[str, ...]:
+    """The words of such a table in their order, where the first that is found counts."""
+    return tuple(text.split())
+
+
 def entries(text: str) -> tuple[str, ...]:
     """The entries of a table written as one text, with "|" between them."""
-    return tuple(entry.strip("\n") for entry in text.split("|"))
+    return tuple(text.split("|"))
 
 
 def counted(text: str) -> str:

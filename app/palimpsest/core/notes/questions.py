@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from palimpsest.core.notes.languages import languages, languages_of, plain, words_in
+from palimpsest.core.notes.languages import entries, languages, languages_of, plain, words_in
 from palimpsest.core.notes.sentences import prose_of, sentences_of
 from palimpsest.core.text.message_text import LEFT_OUT
 
@@ -36,7 +36,7 @@ def question_in(text: str) -> str:
     for sentence in sentences_of(_last_paragraph(text)):
         low = plain(sentence)
         wants = is_question(sentence) or (not is_question(asked) and _opens("request").match(low))
-        if wants and not any(offer in low for offer in _entries("offer")):
+        if wants and not any(offer in low for offer in entries("offer")):
             asked = sentence
     return asked
 
@@ -124,7 +124,7 @@ def _last_paragraph(text: str) -> str:
 def _says_nothing(sentence: str) -> bool:
     low = plain(sentence)
     is_announcement = sentence.rstrip(_CLOSING)[-1:] in (":", "：")
-    is_offer = any(offer in low for offer in _entries("offer"))
+    is_offer = any(offer in low for offer in entries("offer"))
     return is_announcement or is_offer or asks_for_something(sentence) or _is_small_talk(low)
 
 
@@ -140,11 +140,6 @@ def _is_small_talk(low: str) -> bool:
 
 def _is_value(word: str) -> bool:
     return any(map(str.isdigit, word))
-
-
-@lru_cache(maxsize=16)
-def _entries(key: str) -> tuple[str, ...]:
-    return tuple(entry for language in languages().values() for entry in language[key])
 
 
 @lru_cache(maxsize=16)

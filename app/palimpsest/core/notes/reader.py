@@ -26,6 +26,7 @@ from palimpsest.core.notes.note import (
     Failure,
     FileChange,
     FileRead,
+    FileState,
     Kind,
     Note,
     Notes,
@@ -71,21 +72,7 @@ _MOST_KEPT = 20_000
 # Characters; a shorter line may be said twice and mean two things ("yes").
 _LEAST_LINE = 24
 _PICTURE = re.compile(r"\[IMAGE (\S+)(?: (\d+) bytes)?[^\]]*\]")
-_ASKED = 'asked of the user: "{}"'
 _MARKS = {"done": "[x]", "doing": "[in progress]", "open": "[ ]", "dropped": "[dropped]"}
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file's state after its last change, and the number of changes."""
-
-    path: str
-    state: str
-    place: int
-    turn: int
-    times: int = 1
-    to: str = ""
-    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -100,7 +87,8 @@ class _Reading:
     calls: dict[str, ToolCall] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     rules: dict[str, Note] = field(default_factory=dict)
-    files: list[_File] = field(default_factory=list)
+    # The note of each file's last change, the file's state, and the number of changes.
+    files: list[tuple[Note, FileState, int]] = field(default_factory=list)
     actions: dict[str, tuple[Note, ...]] = field(default_factory=dict)
     commands: dict[str, Note] = field(default_factory=dict)
     failed: dict[Failure, Note] = field(default_factory=dict)
@@ -159,8 +147,24 @@ def _read(reading: _Reading, messages: Iterable[Message]) -> None:
 
 
 def _current_notes(reading: _Reading) -> Notes:
-    notes = _with_newest_values([*reading.notes, *_updated_notes(reading)])
+    """The notes; a user's newest sentence about a value binds where an earlier one had another value.
+
+    So no block shows the earlier one alone. Which of them holds is the reader's to judge.
+    """
+    notes = [*reading.notes, *_updated_notes(reading)]
+    facts = [note for note in notes if note.kind == "fact" and note.by == "user"]
+    newest = {id(facts[index]) for index in newest_of_frames([note.text for note in facts])}
+    notes = [replace(note, binds=True) if id(note) in newest else note for note in notes]
     return Notes(tuple(sorted(notes, key=lambda note: note.place)), reading.running)
+
+
+def _digests(folded: Sequence[tuple[bytes, Message]], turns: int) -> Iterator[bytes]:
+    """The digest of each beginning of the folded messages, the empty one first."""
+    digest = sha256(turns.to_bytes(8))
+    yield digest.digest()
+    for chain, _ in folded:
+        digest.update(chain)
+        yield digest.digest()
 
 
 class _ReadingCache:
@@ -177,12 +181,10 @@ class _ReadingCache:
         """A copy of the longest reading of a prefix of `folded`; None without any."""
         readings = self._readings
         lengths = {reading.read for reading in readings.values()}
-        digest = sha256(turns.to_bytes(8))
         found = None
-        for place, (chain, _) in enumerate(folded, 1):
-            digest.update(chain)
+        for place, digest in enumerate(_digests(folded, turns)):
             if place in lengths:
-                found = readings.get(digest.digest(), found)
+                found = readings.get(digest, found)
         return found.copy() if found else None
 
     def forget(self) -> None:
@@ -191,11 +193,9 @@ class _ReadingCache:
 
     def keep(self, folded: Sequence[tuple[bytes, Message]], turns: int, reading: _Reading) -> None:
         """Stores a copy; the oldest entries go when the cache has too many notes."""
-        digest = sha256(turns.to_bytes(8))
-        for chain, _ in folded:
-            digest.update(chain)
-        readings = {key: each for key, each in self._readings.items() if key != digest.digest()}
-        readings[digest.digest()] = reading.copy()
+        *_, digest = _digests(folded, turns)
+        readings = {key: each for key, each in self._readings.items() if key != digest}
+        readings[digest] = reading.copy()
         while sum(len(each.notes) + 1 for each in readings.values()) > _MOST_KEPT:
             del readings[next(iter(readings))]
         self._readings = readings
@@ -230,8 +230,12 @@ def _read_user(reading: _Reading, message: Message) -> None:
     for mime, size in pictures:
         kind = f"{mime}, {int(size):,} bytes" if size else mime
         shown = f"a picture ({kind}) was shown here; it is not visible now"
-        about = f', with the words "{cut_middle(_on_picture(words or text), _PICTURE_CHARS)}"' if text else ""
-        reading.notes.append(reading.note("picture", shown + about, "user", binds=True))
+        if text:
+            # The sentence that mentions a picture, else the last one.
+            sentences = sentences_of(words or text) or (words or text,)
+            about = on_one_line(next(filter(mentions_picture, sentences), sentences[-1]))
+            shown += f', with the words "{cut_middle(about, _PICTURE_CHARS)}"'
+        reading.notes.append(reading.note("picture", shown, "user", binds=True))
     if not text:
         return
     for rule in rules_in(text):
@@ -262,12 +266,6 @@ def _read_assistant(reading: _Reading, message: Message) -> None:
     closing = closing_sentences(text, _OUTCOME_CHARS)
     if closing:
         reading.outcomes.append(reading.note("outcome", closing, "assistant"))
-
-
-def _on_picture(text: str) -> str:
-    """The sentence that mentions a picture, else the last one, on one line."""
-    sentences = sentences_of(text) or (text,)
-    return on_one_line(next(filter(mentions_picture, sentences), sentences[-1]))
 
 
 def is_informative(sentence: str) -> bool:
@@ -306,9 +304,10 @@ def _add_effect(reading: _Reading, effect: Effect) -> None:
         case Command():
             _add_command(reading, effect)
         case Action():
-            note = reading.note("change", _action(effect), "assistant", binds=True, subject=effect.name)
+            text = f"{effect.name} {effect.arguments}".rstrip() + f": {effect.outcome or 'ok'}"
+            note = reading.note("change", text, "assistant", binds=True, subject=effect.name)
             # The same call with another outcome is another change: two bookings, each with its id.
-            reading.actions[note.text] = (*reading.actions.get(note.text, ()), note)
+            reading.actions[text] = (*reading.actions.get(text, ()), note)
             _resolve_failures(reading, *called(effect.name, effect.arguments))
         case Failure():
             text = f"{effect.what}: failed{f', {effect.said}' if effect.said else ''}"
@@ -336,10 +335,6 @@ def _resolve_failures(reading: _Reading, *names: str) -> None:
         del reading.failed[failure]
 
 
-def _action(action: Action) -> str:
-    return f"{action.name} {action.arguments}".rstrip() + f": {action.outcome or 'ok'}"
-
-
 def _add_rule(reading: _Reading, rule: str, by: Speaker) -> None:
     """A repeated rule counts once, in its newest spelling and at its newest place."""
     key = " ".join(re.findall(r"\w+", rule.lower()))
@@ -361,23 +356,20 @@ def _add_command(reading: _Reading, command: Command) -> None:
 
 
 def _add_file(reading: _Reading, change: FileChange) -> None:
-    files = reading.files
-    at = next((at for at in reversed(range(len(files))) if same_file(files[at].path, change.path)), None)
-    known = _File(change.path, change.state, 0, 0, 0) if at is None else files[at]
-    stays_new = known.state == "created" and change.state == "edited" and known.times
-    now = _File(
-        known.path,
-        known.state if stays_new else change.state,
-        reading.place,
-        reading.turn,
-        known.times + 1,
-        change.to,
-        change.detail if change.state in ("created", "edited") else "",
-    )
-    if at is None:
-        files.append(now)
-    else:
-        files[at] = now
+    files, state = reading.files, change.state
+    known = (at for at in reversed(range(len(files))) if same_file(files[at][0].subject, change.path))
+    at = next(known, len(files))
+    path, times = change.path, 1
+    if at < len(files):
+        note, before, changes = files[at]
+        path, times = note.subject, changes + 1
+        state = before if before == "created" and state == "edited" else state
+    counted = f" ({times} times)" if times > 1 and state == "edited" else ""
+    where = f" -> {change.to}" if change.to else ""
+    detail = f": {change.detail}" if change.detail and change.state in ("created", "edited") else ""
+    text = f"{state} {path}{where}{counted}{detail}"
+    note = reading.note("change", text, "assistant", binds=True, subject=path)
+    files[at : at + 1] = [(note, state, times)]
 
 
 def _new_lines(reading: _Reading, text: str) -> str:
@@ -396,7 +388,7 @@ def _new_lines(reading: _Reading, text: str) -> str:
 def _updated_notes(reading: _Reading) -> Iterator[Note]:
     yield from reading.rules.values()
     yield from reading.tasks
-    yield from (_file_note(file) for file in reading.files)
+    yield from (note for note, _, _ in reading.files)
     for notes in reading.actions.values():
         times = f" (x{len(notes)})" if len(notes) > 1 else ""
         yield replace(notes[-1], text=notes[-1].text + times)
@@ -404,30 +396,8 @@ def _updated_notes(reading: _Reading) -> Iterator[Note]:
     yield from reading.failed.values()
     yield from reading.reads.values()
     yield from reading.outcomes
-    yield from _open(reading)
-
-
-def _with_newest_values(notes: Sequence[Note]) -> list[Note]:
-    """The notes; a user's newest sentence about a value binds where an earlier one had another value.
-
-    So no block shows the earlier one alone. Which of them holds is the reader's to judge.
-    """
-    facts = [note for note in notes if note.kind == "fact" and note.by == "user"]
-    newest = {id(facts[index]) for index in newest_of_frames([note.text for note in facts])}
-    return [replace(note, binds=True) if id(note) in newest else note for note in notes]
-
-
-def _file_note(file: _File) -> Note:
-    times = f" ({file.times} times)" if file.times > 1 and file.state == "edited" else ""
-    where = f" -> {file.to}" if file.to else ""
-    detail = f": {file.detail}" if file.detail else ""
-    text = f"{file.state} {file.path}{where}{times}{detail}"
-    return Note("change", text, file.place, file.turn, "assistant", True, file.path)
-
-
-def _open(reading: _Reading) -> Iterator[Note]:
     if reading.asked:
-        yield reading.note("open", _ASKED.format(reading.asked), "assistant", binds=True)
+        yield reading.note("open", f'asked of the user: "{reading.asked}"', "assistant", binds=True)
     for call in reading.calls.values():
         text = f"no result yet: {call.name} {' '.join(call.arguments.split())[:_CALL_CHARS]}"
         yield reading.note("open", text, "assistant", binds=True)

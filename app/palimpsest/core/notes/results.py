@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from palimpsest.core.notes.note import LINE_CHARS, clipped, entries, one_line, word_set
+from palimpsest.core.notes.note import LINE_CHARS, Command, Failure, clipped, entries, one_line, word_set
 
 # Characters of a line that are matched; a longer line is data.
 _LINE = 400
@@ -266,6 +266,15 @@ class Result:
                 if pattern.search(left) if pattern else any(word in left.lower() for word in words):
                     return line
         return ""
+
+    def failure(self, what: str, *about: str) -> Failure:
+        """The failure of what was tried; see `Failure.about`."""
+        return Failure(one_line(what, LINE_CHARS), self.error(), about)
+
+    def command(self, line: str, ok: bool | None, only_files: bool = False) -> Command:
+        """The command with what it said: its error, or the line that sums up."""
+        said = "" if ok is None else self.summary() if ok else self.error()
+        return Command(line, ok, said, only_files)
 
     def summary(self) -> str:
         """The last line that sums up, or the only line; else ""."""

@@ -8,11 +8,8 @@ from collections.abc import Iterator, Sequence
 from palimpsest.core.notes.edits import changes_of_patch
 from palimpsest.core.notes.note import (
     COMMAND_CHARS,
-    LINE_CHARS,
     Action,
-    Command,
     Effect,
-    Failure,
     FileChange,
     FileRead,
     one_line,
@@ -35,22 +32,28 @@ def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
     plain, texts = without_heredocs(script)
     commands = simple_commands(plain, texts)
     looks = all(only_reads(each) for each in commands)
-    reads = tuple(_reads(commands)) if looks else ()
+    read: dict[str, None] = {}
+    folder = ""
+    for each in commands if looks else ():
+        folder = folder_after(each, folder)
+        read |= dict.fromkeys(reads_of(each, folder))
+    reads = tuple(map(FileRead, read))
     if result is None:
         return reads
     ok = None if result.running else not _has_failed(commands, result, looks)
     if looks and ok is not False:
         return reads
     done = tuple(dict.fromkeys(_certain_effects(commands, result, ok is not False)))
-    if _is_patch(commands) and ok is False:
-        paths = _patched_paths(commands)
-        what = one_line(f"apply_patch {', '.join(paths)}".strip(), LINE_CHARS)
-        return (Failure(what, result.error(), paths),)
-    if _is_patch(commands) and done:
-        return done
-    said = "" if ok is None else result.summary() if ok else result.error()
-    only_files = ok is True and all(_only_files(each) for each in commands)
-    return (*done, Command(line_of(plain), ok, said, only_files))
+    runs = [each for each in commands if each.program != "cd"]
+    if runs and all(each.program in ("apply_patch", "applypatch") for each in runs):
+        if ok is False:
+            patches = [each.text or " ".join(each.words[1:]) for each in commands]
+            paths = [change.path for patch in patches for change in changes_of_patch(patch)]
+            return (result.failure(f"apply_patch {', '.join(paths)}", *paths),)
+        if done:
+            return done
+    only_files = ok is True and all(map(_only_files, commands))
+    return (*done, result.command(line_of(plain), ok, only_files))
 
 
 def _only_files(command: SimpleCommand) -> bool:
@@ -76,17 +79,6 @@ def _has_failed(commands: Sequence[SimpleCommand], result: Result, looks: bool) 
     return result.failed(quoting=looks)
 
 
-def _reads(commands: Sequence[SimpleCommand]) -> Iterator[FileRead]:
-    seen: dict[str, None] = {}
-    folder = ""
-    for each in commands:
-        folder = folder_after(each, folder)
-        for what in reads_of(each, folder):
-            seen[what] = None
-    for what in seen:
-        yield FileRead(what)
-
-
 def _certain_effects(
     commands: Sequence[SimpleCommand], result: Result, ok: bool
 ) -> Iterator[FileChange | Action]:
@@ -108,23 +100,10 @@ def _certain_effects(
         blamed = f"{each.program}: "
         runs = blamed not in result.head and blamed not in result.tail
         if runs:
-            yield from (change for change in changes if _is_certain(change, result))
+            for change in changes:
+                # Certain although the script failed: git repeats a commit's subject.
+                if isinstance(change, FileChange) or (
+                    change.arguments and f"] {change.arguments}" in result.head
+                ):
+                    yield change
             runs = bool(changes) or only_reads(each)
-
-
-def _is_certain(change: FileChange | Action, result: Result) -> bool:
-    """True for a change that is certain although the script failed: git repeats a commit's subject."""
-    return isinstance(change, FileChange) or (
-        bool(change.arguments) and f"] {change.arguments}" in result.head
-    )
-
-
-def _is_patch(commands: Sequence[SimpleCommand]) -> bool:
-    runs = [each for each in commands if each.program != "cd"]
-    return bool(runs) and all(each.program in ("apply_patch", "applypatch") for each in runs)
-
-
-def _patched_paths(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
-    return tuple(
-        change.path for each in commands for change in changes_of_patch(each.text or " ".join(each.words[1:]))
-    )

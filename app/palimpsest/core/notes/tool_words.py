@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from palimpsest.core.notes.note import FileState, is_path, word_set
+from palimpsest.core.notes.note import FileState, is_path, ranked_words, word_set
 
 # Cached names: a client has some dozens of tools.
 _KEPT = 512
@@ -182,14 +182,13 @@ def _edits(words: tuple[str, ...]) -> FileState | None:
 _DECODED = 2_000_000
 
 # Names in lower case, without separators.
-_PATHS = (
-    "path", "filepath", "file", "filename",
-    "targetfile", "absolutepath", "relativepath", "relativeworkspacepath",
-    "notebookpath", "filetoedit", "oldpath", "source", "sourcepath", "from",
-    "uri", "directory", "dirpath", "folder", "sourcefile", "target",
-)  # fmt: skip
-_SCRIPTS = ("command", "cmd", "script", "commands", "commandline", "code", "input", "action", "bashcommand")
-_SHELLS = frozenset(("bash", "sh", "zsh", "dash", "powershell", "pwsh", "cmd"))
+_PATHS = ranked_words(
+    "path filepath file filename targetfile absolutepath relativepath relativeworkspacepath"
+    " notebookpath filetoedit oldpath source sourcepath from uri directory dirpath folder sourcefile"
+    " target"
+)
+_SCRIPTS = ranked_words("command cmd script commands commandline code input action bashcommand")
+_SHELLS = word_set("bash sh zsh dash powershell pwsh cmd")
 
 
 @dataclass(frozen=True, slots=True)
