@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from palimpsest.core.notes.facts import Information, stems_of
-from palimpsest.core.notes.note import Kind, Note
+from palimpsest.core.notes.note import Kind, Note, ranked_words
 from palimpsest.core.notes.sentences import sentences_of
 from palimpsest.core.text.message_text import LEFT_OUT, cut_middle
 
@@ -22,18 +22,7 @@ CountText = Callable[[str], int]
 # The number of the newest folded notes of a kind that bind.
 _NEWEST: dict[Kind, int] = {"command": 5, "outcome": 3}
 # The order in which floors get room; the last kinds are left out first.
-_FLOORS: tuple[Kind, ...] = (
-    "rule",
-    "open",
-    "task",
-    "change",
-    "failure",
-    "command",
-    "request",
-    "picture",
-    "fact",
-    "outcome",
-)
+_FLOORS = ranked_words("rule open task change failure command request picture fact outcome")
 # Shares of the room left: of older requests after the floors, then of facts.
 _REQUEST_SHARE = 0.4
 _FACT_SHARE = 0.85
@@ -60,6 +49,7 @@ _READ_TOKENS = 60
 class Choice:
     """The chosen notes. `left_out` counts floors that had no room."""
 
+    count_text: CountText
     notes: list[Note] = field(default_factory=list)
     tokens: int = 0
     left_out: int = 0
@@ -67,6 +57,20 @@ class Choice:
     def of(self, *kinds: Kind) -> list[Note]:
         """The notes of these kinds, oldest first."""
         return sorted((note for note in self.notes if note.kind in kinds), key=lambda note: note.place)
+
+    def cost(self, note: Note) -> int:
+        """Tokens of the note's line."""
+        return self.count_text(line_of(note)) + 1
+
+    def take(self, note: Note, room: int, limit: int | None = None) -> bool:
+        """Adds the note, in at most `limit` characters, to the choice; False beyond `room` tokens."""
+        shown = note if limit is None else replace(note, text=cut_middle(note.text, limit))
+        tokens = self.tokens + self.cost(shown)
+        if tokens > room:
+            return False
+        self.notes.append(shown)
+        self.tokens = tokens
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +97,13 @@ def chosen_notes(
     # A fact that binds is shown behind what it corrects, although the block may have it further up.
     likely = (note for note in hidden if (note.binds if note.kind == "fact" else not is_said(note)))
     news = [note for note in (_unsaid(note, rules, is_said) for note in likely) if note.text]
-    choice = _floors(_bound(news), room, count_text)
+    choice = Choice(count_text)
+    _floors(choice, _bound(news), room)
     facts = [note for note in hidden if note.kind == "fact"]
     # The rest is spent by worth, one kind after the other; each leaves something to the next.
-    _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)), count_text)
-    _facts(choice, facts, is_said, int(_FACT_SHARE * (room.tokens - choice.tokens)), count_text)
-    _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens), count_text)
+    _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)))
+    _facts(choice, facts, is_said, int(_FACT_SHARE * (room.tokens - choice.tokens)))
+    _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens))
     return choice
 
 
@@ -153,9 +158,8 @@ def _bound(hidden: Sequence[Note]) -> list[Note]:
     return [replace(note, binds=True) for note in hidden if note.binds or id(note) in newest]
 
 
-def _floors(bound: Sequence[Note], room: NoteBudget, count_text: CountText) -> Choice:
+def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
     """Each floor whole, else shortened, else left out and counted; the oldest of a kind loses first."""
-    choice = Choice()
     for kind in _FLOORS:
         most = max(room.tokens, room.rules) if kind == "rule" else room.tokens
         lengths = (_BOUND_CHARS if kind == "request" else None, _SHORT_CHARS)
@@ -164,65 +168,53 @@ def _floors(bound: Sequence[Note], room: NoteBudget, count_text: CountText) -> C
         for note in reversed([note for note in bound if note.kind == kind]):
             if kind == "fact" and note.text in asked:
                 continue
-            if not any(_take(choice, note, most, count_text, length) for length in lengths):
+            if not any(choice.take(note, most, length) for length in lengths):
                 choice.left_out += 1
         choice.notes[before:] = choice.notes[before:][::-1]
-    return choice
 
 
-def _take(choice: Choice, note: Note, room: int, count_text: CountText, limit: int | None = None) -> bool:
-    """Adds the note, in at most `limit` characters, to the choice; False when it does not fit."""
-    shown = note if limit is None else replace(note, text=cut_middle(note.text, limit))
-    cost = count_text(line_of(shown)) + 1
-    if choice.tokens + cost > room:
-        return False
-    choice.notes.append(shown)
-    choice.tokens += cost
-    return True
-
-
-def _requests(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
+def _requests(choice: Choice, hidden: Sequence[Note], room: int) -> None:
     """Adds older short requests by their information; facts stand for long ones."""
     said = "\n".join(note.text for note in choice.notes)
     asked = [note for note in hidden if note.kind == "request" and note.text not in said]
     news = (_unsaid(note, (), lambda each: each.text in said) for note in asked)
     requests = [note for note in news if note.text and len(note.text) <= _REQUEST_CHARS]
-    costs = [count_text(line_of(note)) + 1 for note in requests]
+    costs = [choice.cost(note) for note in requests]
     information = Information([note.text for note in requests], are_requests=True)
-    best = information.best(None, costs.__getitem__, room, _LEAST_WORTH)
-    for index in best:
-        _take(choice, requests[index], choice.tokens + costs[index], count_text)
+    for index in information.best(None, costs.__getitem__, room, _LEAST_WORTH):
+        choice.take(requests[index], choice.tokens + costs[index])
 
 
-def _facts(
-    choice: Choice, facts: Sequence[Note], is_said: Callable[[Note], bool], room: int, count_text: CountText
-) -> None:
-    """Adds sentences of either speaker by their information."""
+def _facts(choice: Choice, facts: Sequence[Note], is_said: Callable[[Note], bool], room: int) -> None:
+    """Adds sentences of either speaker by their information, at most three of a message.
+
+    Those of one message are one note, in their order, with omissions marked.
+    """
     if not facts or room <= 0:
         return
     most = choice.tokens + room
     said = "\n".join(note.text for note in choice.notes)
     information = Information([note.text for note in facts], _answers(facts))
-    allowed = _best_of_messages(facts, information.worths)
+    # A long text must not displace all others.
+    taken = Counter[int]()
+    allowed = set()
+    for index in sorted(range(len(facts)), key=information.worths.__getitem__, reverse=True):
+        taken[facts[index].place] += 1
+        if taken[facts[index].place] <= _MOST_A_MESSAGE:
+            allowed.add(index)
     best = information.best(
-        lambda index: index in allowed and not _is_repeated(facts[index], said, is_said),
-        lambda index: count_text(line_of(facts[index])) + 1,
-        most - choice.tokens,
+        lambda index: index in allowed and facts[index].text not in said and not is_said(facts[index]),
+        lambda index: choice.cost(facts[index]),
+        room,
         _LEAST_WORTH,
     )
-    for note in _by_message(facts, sorted(best)):
-        _take(choice, note, most, count_text)
-
-
-def _by_message(facts: Sequence[Note], indexes: Sequence[int]) -> Iterator[Note]:
-    """The chosen sentences of each message as one note, in their order, with omissions marked."""
-    for _, group in groupby(indexes, key=lambda index: facts[index].place):
+    for _, group in groupby(sorted(best), key=lambda index: facts[index].place):
         before, *others = group
-        text = facts[before].text
+        note = facts[before]
         for index in others:
-            text += f"{' ' if index == before + 1 else f' {LEFT_OUT} '}{facts[index].text}"
-            before = index
-        yield replace(facts[before], text=text)
+            between = " " if index == before + 1 else f" {LEFT_OUT} "
+            note, before = replace(note, text=f"{note.text}{between}{facts[index].text}"), index
+        choice.take(note, most)
 
 
 def _answers(facts: Sequence[Note]) -> frozenset[int]:
@@ -242,36 +234,15 @@ def _answers(facts: Sequence[Note]) -> frozenset[int]:
     )
 
 
-def _best_of_messages(facts: Sequence[Note], worths: Sequence[float]) -> frozenset[int]:
-    """The few sentences of each message with the most worth: a long text must not displace all others."""
-    ranked = sorted(range(len(facts)), key=worths.__getitem__, reverse=True)
-    taken = Counter[int]()
-    best = set()
-    for index in ranked:
-        taken[facts[index].place] += 1
-        if taken[facts[index].place] <= _MOST_A_MESSAGE:
-            best.add(index)
-    return frozenset(best)
-
-
-def _is_repeated(note: Note, said: str, is_said: Callable[[Note], bool]) -> bool:
-    return note.text in said or is_said(note)
-
-
-def _reads(choice: Choice, hidden: Sequence[Note], room: int, count_text: CountText) -> None:
+def _reads(choice: Choice, hidden: Sequence[Note], room: int) -> None:
     """Adds one line that names the newest files, pages and searches that were only read."""
-    names = _fitting((note for note in reversed(hidden) if note.kind == "read"), room, count_text)
+    most, names = choice.tokens + room, []
+    for note in reversed(hidden):
+        if note.kind == "read":
+            room -= choice.count_text(note.text) + 2
+            if room < 0:
+                break
+            names.append(note)
     if names:
-        first = names[0]
         text = ", ".join(note.text for note in reversed(names))
-        _take(choice, replace(first, text=text), choice.tokens + room, count_text)
-
-
-def _fitting(notes: Iterable[Note], room: int, count_text: CountText) -> list[Note]:
-    taken: list[Note] = []
-    for note in notes:
-        room -= count_text(note.text) + 2
-        if room < 0:
-            break
-        taken.append(note)
-    return taken
+        choice.take(replace(names[0], text=text), most)
