@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.notes.rules import is_pinned, rules_in
+from palimpsest.core.notes.rules import rules_in
 
 BINDING = {
     "en": """
@@ -332,22 +332,6 @@ def test_what_another_said_in_a_quoted_line_is_no_rule() -> None:
     assert rules_in("> Never answer in English.\nI got this mail, what does it mean?") == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "pinned"),
-    [
-        ("[pin] The staging host is stage-2.", True),
-        ("  [PIN] always", True),
-        ("Remember for this session: call me Ann.", True),
-        ("Merke dir für diese Sitzung: Port 90.", True),
-        ("本次会话记住：端口是 90", True),
-        ("What does [pin] do?", False),
-        ("Remember the milk.", False),
-    ],
-)
-def test_a_pinned_message_says_so_at_its_beginning(text: str, pinned: bool) -> None:
-    assert is_pinned(text) is pinned
-
-
 PARTS = st.sampled_from(
     [*lines(BINDING), *lines(NOT_BINDING), "```", "> a", "1. ", "- ", "\n", "\n\n", " ", "…"]
 )
@@ -360,4 +344,3 @@ PARTS = st.sampled_from(
 )
 def test_rules_are_verbatim_parts_of_any_text(text: str) -> None:
     assert all(rule in text for rule in rules_in(text))
-    assert is_pinned(text) in (True, False)

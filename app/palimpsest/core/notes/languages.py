@@ -16,7 +16,7 @@ _UNSPACED = frozenset({"zh", "ja"})
 # Endings and particles are joined to words, so that a cue's word may stand inside another one.
 _JOINED = frozenset({"zh", "ja", "ko"})
 _KEYS = (
-    *("script", "words", "common", "leads", "asks", "pin", "assent", "filler", "offer", "request"),
+    *("script", "words", "common", "leads", "asks", "assent", "filler", "offer", "request"),
     *("months", "weekdays", "is", "be", "intends", "picture"),
 )
 _ENTRY = re.compile(r"([a-z]+): *(.*)")

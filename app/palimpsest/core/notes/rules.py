@@ -32,14 +32,6 @@ def rules_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentence for sentence in sentences_of(text) if _binds(sentence, known)))
 
 
-def is_pinned(text: str) -> bool:
-    """True for a message that begins with `[pin]` or, in any language, "remember for this session:"."""
-    opening = plain(text[:80]).lstrip()
-    return opening.startswith("[pin]") or any(
-        opening.startswith(pin) for language in languages().values() for pin in language["pin"]
-    )
-
-
 def _tables(known: tuple[Language, ...], words: frozenset[str]) -> tuple[Language, ...]:
     """The tables to apply: also English where the text has words that only the English table has."""
     english = languages()["en"]

@@ -7,6 +7,7 @@ Nothing here raises: an upstream may send anything. Deltas are summed by the rul
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -50,27 +51,22 @@ def usage_of(value: Any) -> Usage:
     """The counts in a `usage` object; all None for anything else."""
     if not isinstance(value, dict):
         return Usage()
-    details = value.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
-    if cached is None:
-        # DeepSeek's name for it.
-        cached = _count(value.get("prompt_cache_hit_tokens"))
+    details, thought = value.get("prompt_tokens_details"), value.get("completion_tokens_details")
+    # The second name is DeepSeek's.
+    cached = _count(details, "cached_tokens"), _count(value, "prompt_cache_hit_tokens")
     # OpenRouter's name for it, then that of Anthropic's models behind LiteLLM.
-    written = _count(details.get("cache_write_tokens")) if isinstance(details, dict) else None
-    if written is None:
-        written = _count(value.get("cache_creation_input_tokens"))
-    thought = value.get("completion_tokens_details")
-    reasoning = _count(thought.get("reasoning_tokens")) if isinstance(thought, dict) else None
+    written = _count(details, "cache_write_tokens"), _count(value, "cache_creation_input_tokens")
     return Usage(
-        _count(value.get("prompt_tokens")),
-        _count(value.get("completion_tokens")),
-        cached,
-        reasoning,
-        written,
+        _count(value, "prompt_tokens"),
+        _count(value, "completion_tokens"),
+        cached[1] if cached[0] is None else cached[0],
+        _count(thought, "reasoning_tokens"),
+        written[1] if written[0] is None else written[0],
     )
 
 
-def _count(value: Any) -> int | None:
+def _count(counts: Any, key: str) -> int | None:
+    value = counts.get(key) if isinstance(counts, dict) else None
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
     return value if is_count else None
 
@@ -120,23 +116,40 @@ def text_of(content: Any) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def parse_answer(body: bytes, deepest: int = 128) -> WholeAnswer | UnreadableAnswer:
-    """Parses a complete answer. Of a repeated key the last one counts."""
+Answer = WholeAnswer | UnreadableAnswer
+
+
+def parsed(body: bytes, deepest: int, read: Callable[[Mapping[str, bytes]], Answer]) -> Answer:
+    """A complete answer as `read` reads its raw members. Of a repeated key the last one counts."""
     try:
         verify(body)
         refuse_deeper(body, deepest)
-        if not body.lstrip().startswith(b"{"):
-            return UnreadableAnswer("not_an_object")
-        said = raw_members(body)
-        if "choices" not in said:
-            return UnreadableAnswer("error" if "error" in said else "no_choices")
-        read = [_choice(raw, index) for index, raw in enumerate(raw_elements(said["choices"]))]
-        answered = tuple([choice for choice in read if choice is not None])
-        if not answered:
-            return UnreadableAnswer("no_choices")
-        return WholeAnswer(answered, usage_of(decoded(said.get("usage", b"null"))))
+        is_object = body.lstrip().startswith(b"{")
+        return read(raw_members(body)) if is_object else UnreadableAnswer("not_an_object")
     except InvalidJson:
         return UnreadableAnswer("invalid_json")
+
+
+def value_in(members: Mapping[str, bytes], key: str) -> Any:
+    """The decoded value of a raw member; None without it."""
+    return decoded(members.get(key, b"null"))
+
+
+def parse_answer(body: bytes, deepest: int = 128) -> Answer:
+    """Parses a complete answer."""
+    return parsed(body, deepest, _read)
+
+
+def _read(said: Mapping[str, bytes]) -> Answer:
+    if "choices" not in said:
+        return UnreadableAnswer("error" if "error" in said else "no_choices")
+    read = [_choice(raw, index) for index, raw in enumerate(raw_elements(said["choices"]))]
+    answered = tuple([choice for choice in read if choice is not None])
+    return (
+        WholeAnswer(answered, usage_of(value_in(said, "usage")))
+        if answered
+        else UnreadableAnswer("no_choices")
+    )
 
 
 def _choice(raw: bytes, position: int) -> AnsweredChoice | None:
@@ -144,7 +157,7 @@ def _choice(raw: bytes, position: int) -> AnsweredChoice | None:
     message = fields.get("message", b"")
     if not message.startswith(b"{"):
         return None
-    index, reason = (decoded(fields.get(key, b"null")) for key in ("index", "finish_reason"))
+    index, reason = value_in(fields, "index"), value_in(fields, "finish_reason")
     return AnsweredChoice(
         index=index if isinstance(index, int) and not isinstance(index, bool) else position,
         message_body=message,
@@ -206,7 +219,12 @@ class DeltaSum:
         }
         calls = fields.get("tool_calls")
         if isinstance(calls, list):
-            fields["tool_calls"] = [_without_index(call) for call in sorted(calls, key=_index)]
+            fields["tool_calls"] = [
+                {key: value for key, value in call.items() if key != "index"}
+                if isinstance(call, dict)
+                else call
+                for call in sorted(calls, key=_order)
+            ]
         return encoded(fields)
 
 
@@ -224,26 +242,21 @@ class _Text:
         return self.pieces[0]
 
 
+def _mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A copy of `value` with `leaf` of all that is no object and no list."""
+    if isinstance(value, dict):
+        return {key: _mapped(item, leaf) for key, item in value.items()}
+    return [_mapped(item, leaf) for item in value] if isinstance(value, list) else leaf(value)
+
+
 def _growing(value: Any) -> Any:
     """A copy of `value` with every string as a `_Text`."""
-    if isinstance(value, str):
-        return _Text(value)
-    if isinstance(value, dict):
-        return {key: _growing(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_growing(item) for item in value]
-    return value
+    return _mapped(value, lambda leaf: _Text(leaf) if isinstance(leaf, str) else leaf)
 
 
 def _whole(value: Any) -> Any:
     """The inverse of `_growing`."""
-    if isinstance(value, _Text):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    return value
+    return _mapped(value, lambda leaf: str(leaf) if isinstance(leaf, _Text) else leaf)
 
 
 def _sum(key: str, old: Any, new: Any) -> Any:
@@ -280,9 +293,9 @@ def _sum_with_text(key: str, old: _Text, new: Any) -> Any:
 def _sum_with_list(old: list[Any], new: Any) -> list[Any]:
     items = new if isinstance(new, list) else [{"type": "text", "text": new}]
     for item in items:
-        index = _index_of(item)
-        at = None if index is None else _position(old, index)
-        if at is None:
+        index = _index(item)
+        known = (at for at, each in enumerate(old) if index is not None and _index(each) == index)
+        if (at := next(known, None)) is None:
             old.append(_growing(item))
         else:
             old[at] = _sum("", old[at], item)
@@ -294,29 +307,20 @@ def _placed(call: Any, known: Any) -> Any:
 
     Gemini's compatible endpoint sends complete calls without an index.
     """
-    if not isinstance(call, dict) or _index_of(call) is not None:
+    if not isinstance(call, dict) or _index(call) is not None:
         return call
-    indexes = [_index(item) for item in known] if isinstance(known, list) else []
-    newest = max(indexes, default=-1)
+    newest = max(map(_order, known), default=-1) if isinstance(known, list) else -1
     return call | {"index": newest + 1 if call.get("id") or newest < 0 else newest}
 
 
-def _index_of(item: Any) -> int | None:
+def _index(item: Any) -> int | None:
     index = item.get("index") if isinstance(item, dict) else None
     return index if isinstance(index, int) else None
 
 
-def _index(item: Any) -> int:
-    index = _index_of(item)
+def _order(item: Any) -> int:
+    index = _index(item)
     return -1 if index is None else index
-
-
-def _position(items: list[Any], index: int) -> int | None:
-    return next((at for at, item in enumerate(items) if _index_of(item) == index), None)
-
-
-def _without_index(call: Any) -> Any:
-    return {key: value for key, value in call.items() if key != "index"} if isinstance(call, dict) else call
 
 
 @dataclass(frozen=True, slots=True)

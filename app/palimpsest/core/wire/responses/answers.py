@@ -11,16 +11,19 @@ from typing import Any
 from palimpsest.core.wire.chat_answers import (
     FINISHES,
     ORDINARY,
+    Answer,
     AnsweredChoice,
     Sum,
     UnreadableAnswer,
     Usage,
     Verdict,
     WholeAnswer,
+    parsed,
     usage_of,
+    value_in,
 )
-from palimpsest.core.wire.json_spans import raw_elements, raw_members, refuse_deeper
-from palimpsest.core.wire.json_text import array_of, decoded, encoded, verify
+from palimpsest.core.wire.json_spans import raw_elements
+from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import InvalidJson
 
@@ -29,37 +32,26 @@ _FINISH_REASONS = {"max_output_tokens": "length"}
 FAILED = ("failed", "cancelled", "queued", "in_progress")
 
 
-def parse_response(body: bytes, deepest: int = 128) -> WholeAnswer | UnreadableAnswer:
+def parse_response(body: bytes, deepest: int = 128) -> Answer:
     """Parses a complete answer as one choice whose message is the array of its items."""
-    try:
-        verify(body)
-        refuse_deeper(body, deepest)
-        if not body.lstrip().startswith(b"{"):
-            return UnreadableAnswer("not_an_object")
-        return _read(raw_members(body))
-    except InvalidJson:
-        return UnreadableAnswer("invalid_json")
+    return parsed(body, deepest, _read)
 
 
-def _read(said: Mapping[str, bytes]) -> WholeAnswer | UnreadableAnswer:
-    if decoded(said.get("error", b"null")) or decoded(said.get("status", b"null")) in FAILED:
+def _read(said: Mapping[str, bytes]) -> Answer:
+    status, output = value_in(said, "status"), said.get("output", b"")
+    if value_in(said, "error") or status in FAILED:
         return UnreadableAnswer("error")
-    items = raw_elements(said.get("output", b"null")) if said.get("output", b"").startswith(b"[") else []
-    if decoded(said.get("object", b"null")) == "response.compaction":
+    items = raw_elements(output) if output.startswith(b"[") else []
+    if value_in(said, "object") == "response.compaction":
         # The items before the compaction are the client's own messages.
         items = items[-1:]
     if not items or not all(item.startswith(b"{") for item in items):
         return UnreadableAnswer("no_choices")
-    message = array_of(items)
-    why = decoded(said.get("incomplete_details", b"null"))
-    choice = AnsweredChoice(0, message, finish_reason(message, decoded(said.get("status", b"null")), why))
-    return WholeAnswer((choice,), tokens_of(decoded(said.get("usage", b"null"))), response_id(said))
-
-
-def response_id(said: Mapping[str, bytes]) -> str | None:
-    """The id by which a later request may continue the answer."""
-    ident = decoded(said.get("id", b"null"))
-    return ident if isinstance(ident, str) and ident else None
+    message, ident = array_of(items), value_in(said, "id")
+    choice = AnsweredChoice(0, message, finish_reason(message, status, value_in(said, "incomplete_details")))
+    # The id by which a later request may continue the answer.
+    named = ident if isinstance(ident, str) and ident else None
+    return WholeAnswer((choice,), tokens_of(value_in(said, "usage")), named)
 
 
 def finish_reason(message: bytes, status: Any, incomplete: Any) -> str | None:
@@ -147,9 +139,8 @@ class ResponseAssembly(Sum):
         return (AnsweredChoice(0, message, reason),)
 
     def _add(self, said: dict[str, Any], data: bytes) -> Verdict:
-        kind = said.get("type")
+        kind, response = said.get("type"), said.get("response")
         kind = kind if isinstance(kind, str) else None
-        response = said.get("response")
         if isinstance(response, dict):
             ident = response.get("id")
             self.response_id = ident if isinstance(ident, str) and ident else self.response_id
