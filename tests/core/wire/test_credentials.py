@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spec("H03")
     ],
 )  # fmt: skip
 def test_headers_that_count(name: str) -> None:
-    assert USUAL_NAMES.counts(name)
+    assert USUAL_NAMES.counts(name, "header")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_headers_that_count(name: str) -> None:
     ],
 )  # fmt: skip
 def test_headers_that_do_not(name: str) -> None:
-    assert not USUAL_NAMES.counts(name)
+    assert not USUAL_NAMES.counts(name, "header")
 
 
 def test_cookies_count_by_their_own_names() -> None:

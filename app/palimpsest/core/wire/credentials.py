@@ -23,32 +23,28 @@ Place = Literal["header", "cookie", "query"]
 
 # They have identified callers since the first release: the digests of stored namespaces begin with these.
 FIRST_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
-HEADERS = (
-    *FIRST_HEADERS,
-    "apikey", "x-apikey", "ocp-apim-subscription-key", "subscription-key",
-    "x-portkey-api-key", "x-portkey-virtual-key", "x-portkey-config",
-    "x-portkey-aws-access-key-id", "x-portkey-aws-secret-access-key", "x-portkey-aws-session-token",
-    "x-portkey-azure-ad-token", "x-portkey-azure-entra-client-secret",
-    "x-portkey-vertex-service-account-json",
-    "cf-aig-authorization", "cf-access-client-id", "cf-access-client-secret", "cf-access-token",
-    "helicone-auth", "x-litellm-api-key", "x-bf-vk", "x-bf-api-key",
-    "x-goog-iam-authorization-token", "x-serverless-authorization", "x-amz-security-token",
-    "x-auth-token", "x-auth-key", "x-auth-email", "x-authorization", "auth-token", "x-access-token",
-    "x-token", "x-user-token", "x-client-secret", "x-secret-key", "private-token", "job-token",
-    "deploy-token", "x-forwarded-access-token", "x-auth-request-access-token",
-    "x-vercel-oidc-token", "x-github-token",
-)  # fmt: skip
+_FURTHER = """
+apikey x-apikey ocp-apim-subscription-key subscription-key x-portkey-api-key x-portkey-virtual-key
+x-portkey-config x-portkey-aws-access-key-id x-portkey-aws-secret-access-key x-portkey-aws-session-token
+x-portkey-azure-ad-token x-portkey-azure-entra-client-secret x-portkey-vertex-service-account-json
+cf-aig-authorization cf-access-client-id cf-access-client-secret cf-access-token helicone-auth
+x-litellm-api-key x-bf-vk x-bf-api-key x-goog-iam-authorization-token x-serverless-authorization
+x-amz-security-token x-auth-token x-auth-key x-auth-email x-authorization auth-token x-access-token
+x-token x-user-token x-client-secret x-secret-key private-token job-token deploy-token
+x-forwarded-access-token x-auth-request-access-token x-vercel-oidc-token x-github-token
+"""
+HEADERS = (*FIRST_HEADERS, *_FURTHER.split())
 QUERY = (
     "key", "api-key", "apikey", "subscription-key", "access-token", "token", "auth", "code", "sig",
 )  # fmt: skip
 # Header and field names whose classification is cached: those of real clients, and room for made-up ones.
 _MOST_CACHED = 2_048
 # These look like credentials and are not: they change from request to request, or are for another hop.
-NOT_CREDENTIALS = (
-    "*idempotency-key", "sec-*", "*csrf*", "*xsrf*", "*-nonce", "*-timestamp", "*-signature", "*cache-key",
-    "*page-token", "*pagetoken", "*next-token", "*nexttoken", "*continuation-token", "*sync-token",
-    "proxy-*", "www-authenticate", "authentication-info",
-)  # fmt: skip
+_OTHERS = """
+*idempotency-key sec-* *csrf* *xsrf* *-nonce *-timestamp *-signature *cache-key *page-token *pagetoken
+*next-token *nexttoken *continuation-token *sync-token proxy-* www-authenticate authentication-info
+"""
+NOT_CREDENTIALS = (*_OTHERS.split(),)
 # In any part of the name, or at the end of one of its words: `accesstoken`, `x-subscriptionkey`.
 _LOOKS = re.compile(
     r"auth(?!or(?!i[sz]))|secret|credential|passw|passphrase|bearer|jwt|api-?key|(?:(?<!port)key|token)(?![a-z0-9])"
@@ -83,12 +79,9 @@ class CredentialNames:
     def _exempt(self) -> tuple[str, ...]:
         return tuple(map(_normalized, self.exempt))
 
-    def counts(self, name: str, place: Place = "header") -> bool:
-        """True when a header, cookie or query field of this name is a credential."""
-        return self._known_counts(name, place)
-
     @cached_property
-    def _known_counts(self) -> Callable[[str, Place], bool]:
+    def counts(self) -> Callable[[str, Place], bool]:
+        """True when a header, cookie or query field of this name is a credential."""
         # Clients send the same names again and again; classifying one takes 5 us.
         return lru_cache(_MOST_CACHED)(self._counts)
 
@@ -101,9 +94,7 @@ class CredentialNames:
         if plain in self._named[place]:
             return True
         looks = _LOOKS_COOKIE if place == "cookie" else _LOOKS
-        if not looks.search(plain):
-            return False
-        return not self._is_exempt(plain)
+        return looks.search(plain) is not None and not self._is_exempt(plain)
 
     def is_expected(self, name: str) -> bool:
         """True when a client or a front end may send a query field of this name to any endpoint.

@@ -286,8 +286,8 @@ class ChatRequest:
     @property
     def edits_beside(self) -> list[Edit]:
         """The edits that `spliced` makes beside the messages."""
-        gone = ("previous_response_id", *self.dropped) if self.previous is not None else self.dropped
-        return [*self._renamed(), *self._without(gone)]
+        more = ("previous_response_id",) if self.previous is not None else ()
+        return self._edits_without((*more, *self.dropped))
 
     @property
     def holds_own_compaction(self) -> bool:
@@ -317,7 +317,7 @@ class ChatRequest:
     @property
     def own_edits(self) -> list[Edit]:
         """The edits that `edited_body` makes."""
-        return [*self._renamed(), *self._without(self.dropped)] if self.has_edits else []
+        return self._edits_without(self.dropped)
 
     def members(self, keys: Iterable[str]) -> dict[str, object]:
         """The members of these names that are present, decoded; none above 64 kB."""
@@ -325,16 +325,14 @@ class ChatRequest:
         raws = {key: fields.raw(key) or b"" for key in keys}
         return {key: decoded(raw) for key, raw in raws.items() if 0 < len(raw) <= _MEMBER_BYTES}
 
-    def _renamed(self) -> list[Edit]:
-        return [] if self.upstream_model is None else model_edit(self.shape, self.upstream_model)
-
-    def _without(self, keys: Collection[str]) -> list[Edit]:
-        """The edits that remove members, each with one adjacent comma."""
+    def _edits_without(self, keys: Collection[str]) -> list[Edit]:
+        """The edits that put in the upstream's model and remove members, each with one adjacent comma."""
+        edits = [] if self.upstream_model is None else model_edit(self.shape, self.upstream_model)
         members = self.shape.members
         gone = [place for place, member in enumerate(members) if member.key in keys]
         # Members at the very beginning have no comma before them: the one after them is removed.
         first = next((place for place in range(len(members)) if place not in gone), len(members))
-        edits = [(members[place - 1].end, members[place].end, b"") for place in gone if place > first]
+        edits += [(members[place - 1].end, members[place].end, b"") for place in gone if place > first]
         if first:
             end = members[first - 1].end
             comma = self.body.find(b",", end) if first < len(members) else end - 1

@@ -17,20 +17,14 @@ _OVERLAP = 3
 _BOM = b"\xef\xbb\xbf"
 
 
-class FrameSplitter:
-    """Splits a stream into frames. The returned frames followed by `rest` are the stream, byte for byte.
+class _Splitter:
+    """What a splitter holds: no piece longer than `limit_bytes` (inclusive)."""
 
-    A frame ends after its empty line. A frame that ends in a bare CR is returned with the next byte or by
-    `finish`, because a following LF belongs to it. The frames do not depend on the chunking.
-    """
-
-    __slots__ = ("_buffer", "_limit", "_searched")
+    __slots__ = ("_buffer", "_limit")
 
     def __init__(self, limit_bytes: int) -> None:
-        """No frame longer than `limit_bytes` (inclusive) is held."""
         self._buffer = bytearray()
         self._limit = limit_bytes
-        self._searched = 0
 
     @property
     def rest(self) -> bytes:
@@ -39,8 +33,22 @@ class FrameSplitter:
 
     @property
     def rest_bytes(self) -> int:
-        """The length of `rest`, without the cost of copying a large frame."""
+        """The length of `rest`, without the cost of copying a large one."""
         return len(self._buffer)
+
+
+class FrameSplitter(_Splitter):
+    """Splits a stream into frames. The returned frames followed by `rest` are the stream, byte for byte.
+
+    A frame ends after its empty line. A frame that ends in a bare CR is returned with the next byte or by
+    `finish`, because a following LF belongs to it. The frames do not depend on the chunking.
+    """
+
+    __slots__ = ("_searched",)
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit_bytes)
+        self._searched = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The frames that `chunk` completes.
@@ -48,7 +56,9 @@ class FrameSplitter:
         Raises UpstreamError when the next frame is longer than the limit, once all frames before it have been
         returned; its bytes stay in `rest`, `chunk` included.
         """
-        if not self._buffer and self._is_one_frame(chunk):
+        # The usual case: one event, one chunk.
+        ends_once = chunk.find(b"\n\n") == len(chunk) - 2 >= 0 and b"\r" not in chunk
+        if ends_once and not self._buffer and len(chunk) <= self._limit:
             return [chunk]
         self._buffer += chunk
         return self._frames(at_end=False)
@@ -56,10 +66,6 @@ class FrameSplitter:
     def finish(self) -> list[bytes]:
         """The frames that the end of the stream completes; `rest` is then a truncated frame."""
         return self._frames(at_end=True)
-
-    def _is_one_frame(self, chunk: bytes) -> bool:
-        """The usual case: one event, one chunk."""
-        return chunk.find(b"\n\n") == len(chunk) - 2 >= 0 and b"\r" not in chunk and len(chunk) <= self._limit
 
     def _frames(self, at_end: bool) -> list[bytes]:
         frames: list[bytes] = []
@@ -97,37 +103,16 @@ def data_of(frame: bytes) -> bytes | None:
         if b"\n" not in data and b"\r" not in data:
             return data
     lines = _LINE.split(frame.removeprefix(_BOM))
-    values = [value for line in lines if (value := _data_in(line)) is not None]
+    # A field without a colon is empty.
+    fields = (line.partition(b":") for line in lines)
+    values = [value.removeprefix(b" ") for name, _, value in fields if name == b"data"]
     return b"\n".join(values) if values else None
 
 
-def _data_in(line: bytes) -> bytes | None:
-    if line == b"data":
-        return b""
-    if line.startswith(b"data:"):
-        return line[5:].removeprefix(b" ")
-    return None
-
-
-class LineSplitter:
+class LineSplitter(_Splitter):
     """Splits a stream into lines, each with its LF. The returned lines followed by `rest` are the stream."""
 
-    __slots__ = ("_buffer", "_limit")
-
-    def __init__(self, limit_bytes: int) -> None:
-        """No line longer than `limit_bytes` (inclusive) is held."""
-        self._buffer = bytearray()
-        self._limit = limit_bytes
-
-    @property
-    def rest(self) -> bytes:
-        """The bytes that were fed and not yet returned."""
-        return bytes(self._buffer)
-
-    @property
-    def rest_bytes(self) -> int:
-        """The length of `rest`."""
-        return len(self._buffer)
+    __slots__ = ()
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes; UpstreamError when one is longer than the limit."""

@@ -19,14 +19,12 @@ from palimpsest.core.wire.responses.answers import FAILED, finish_reason, tokens
 from palimpsest.core.wire.responses.items import as_chat
 
 # Members that we set ourselves, or that are not about the prompt: delivery, storage, billing.
-_NOT_OF_THE_PROMPT = frozenset(
-    {
-        "background", "context_management", "conversation", "include", "input", "max_output_tokens",
-        "max_tool_calls", "metadata", "model", "previous_response_id", "safety_identifier", "service_tier",
-        "store", "stream", "stream_options", "temperature", "tool_choice", "tools", "top_logprobs", "top_p",
-        "truncation", "user",
-    }
-)  # fmt: skip
+_OTHERS = """
+background context_management conversation include input max_output_tokens max_tool_calls metadata model
+previous_response_id safety_identifier service_tier store stream stream_options temperature tool_choice
+tools top_logprobs top_p truncation user
+"""
+_NOT_OF_THE_PROMPT = frozenset(_OTHERS.split())
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -39,16 +37,15 @@ def prompt_members_of(request: ChatRequest | None) -> Members | None:
     if request is None:
         return None
     spelled = [(member.key, request.body[member.start : member.end]) for member in request.shape.members]
-    return tuple((name, raw) for name, raw in spelled if _belongs_to_prompt(name, raw))
+    return tuple(
+        (name, raw)
+        for name, raw in spelled
+        if name not in _NOT_OF_THE_PROMPT and raw != b"null" and (name != "text" or not _has_format(raw))
+    )
 
 
-def _belongs_to_prompt(name: str, raw: bytes) -> bool:
-    if name in _NOT_OF_THE_PROMPT or raw == b"null":
-        return False
-    return name != "text" or not _has_format(decoded(raw))
-
-
-def _has_format(text: Any) -> bool:
+def _has_format(raw: bytes) -> bool:
+    text = decoded(raw)
     form = text.get("format") if isinstance(text, dict) else None
     return isinstance(form, dict) and form.get("type") != "text"
 

@@ -9,7 +9,7 @@ field. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -58,15 +58,6 @@ class _Head(msgspec.Struct):
     environment: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """The messages, the item that asks for a compaction, and the ids of items given by reference."""
-
-    messages: tuple[bytes, ...]
-    trigger: bytes | None
-    references: Mapping[int, str]
-
-
 _HEAD = msgspec.json.Decoder(_Head)
 
 
@@ -88,8 +79,8 @@ def parse_responses_request(
         raise NotUnderstood("previous_response_id is not a string", param="previous_response_id")
     said = read.shape.last(_INPUT)
     start, end = (said.start, said.end) if said else (0, 0)
-    listed = _listed(read, start, end)
-    read.examine(listed.messages if unaccepted is None else unaccepted(model, listed.messages))
+    messages, trigger, references = _listed(read, start, end)
+    read.examine(messages if unaccepted is None else unaccepted(model, messages))
     return ChatRequest(
         wire=RESPONSES,
         body=body,
@@ -101,13 +92,13 @@ def parse_responses_request(
         tools=fields.raw("tools"),
         response_format=fields.raw("text"),
         tool_choice=fields.raw("tool_choice"),
-        message_spans=listed.messages,
+        message_spans=messages,
         messages_at=(start, end),
         shape=read.shape,
         instructions=fields.raw("instructions"),
         previous=previous or None,
-        trigger=listed.trigger,
-        references=listed.references,
+        trigger=trigger,
+        references=references,
     )
 
 
@@ -163,10 +154,13 @@ def with_items(request: ChatRequest, items: Mapping[int, bytes]) -> ChatRequest:
     )
 
 
-def _listed(read: RequestBody, start: int, end: int) -> _Input:
+def _listed(
+    read: RequestBody, start: int, end: int
+) -> tuple[tuple[bytes, ...], bytes | None, Mapping[int, str]]:
+    """The messages, the item that asks for a compaction, and the ids of items given by reference."""
     body = read.raw
     if body.startswith(b'"', start):
-        return _Input((b'{"role":"user","content":' + body[start:end] + b"}",), None, {})
+        return (b'{"role":"user","content":' + body[start:end] + b"}",), None, {}
     places, trigger = list(read.elements()), None
     heads = [_head(body[slice(*place)]) for place in places]
     if heads[-1].get("type") == TRIGGER:
@@ -174,7 +168,13 @@ def _listed(read: RequestBody, start: int, end: int) -> _Input:
         heads.pop()
     said = ((_between(body, places, run), is_answer) for run, is_answer in _runs(heads))
     messages = tuple(b"[" + raw + b"]" if is_answer else raw for raw, is_answer in said)
-    return _Input(messages, trigger, _named(body, places, heads))
+    references = {}
+    for at, (place, head) in enumerate(zip(places, heads, strict=True)):
+        if head.get("type") in REFERENCES and head.get("role") is None:
+            ident = referenced_id(decoded(body[slice(*place)]))
+            if ident is not None:
+                references[at] = ident
+    return messages, trigger, references
 
 
 def _places(request: ChatRequest) -> Sequence[Span]:
@@ -182,17 +182,6 @@ def _places(request: ChatRequest) -> Sequence[Span]:
     member = request.shape.last(_INPUT)
     places = member.elements if member else ()
     return places if request.trigger is None else places[:-1]
-
-
-def _named(body: bytes, places: Sequence[Span], heads: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """The ids of items given by reference, by place."""
-    found = {}
-    for at, (place, head) in enumerate(zip(places, heads, strict=True)):
-        if head.get("type") in REFERENCES and head.get("role") is None:
-            ident = referenced_id(decoded(body[slice(*place)]))
-            if ident is not None:
-                found[at] = ident
-    return found
 
 
 def _runs(heads: Sequence[Mapping[str, Any]]) -> Iterator[tuple[range, bool]]:
