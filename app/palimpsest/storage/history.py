@@ -14,6 +14,7 @@ from palimpsest.core.history.branches import BranchKind, BranchRequest, SessionT
 from palimpsest.core.history.quotes import Said, all_words_of, words_of
 from palimpsest.core.history.stored_points import (
     MessageState,
+    PathEntry,
     Point,
     Rebase,
     StoredPoint,
@@ -118,17 +119,6 @@ class MessageRow:
     body: bytes
     finish_reason: str | None
     created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class PathEntry:
-    """A message of a path without its body: enough to align a client's list with it (rule 4)."""
-
-    chain: bytes
-    canonical: bytes
-    digest: bytes
-    role: str
-    relayed: bool
 
 
 @dataclass(frozen=True, slots=True)

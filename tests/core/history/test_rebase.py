@@ -1,24 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.history.rebase import places_of
+from palimpsest.core.history.stored_points import PathEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    chain: bytes
-    canonical: bytes
-    digest: bytes
-    relayed: bool
-
-
-def path(letters: str) -> list[Point]:
+def path(letters: str) -> list[PathEntry]:
     """One message a letter; capitals are answers we relayed."""
-    return [Point(bytes([n]), letter.encode(), b"", letter.isupper()) for n, letter in enumerate(letters)]
+    return [
+        PathEntry(bytes([n]), letter.encode(), b"", "", letter.isupper()) for n, letter in enumerate(letters)
+    ]
 
 
 def digests(letters: str) -> list[bytes]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,17 +17,9 @@ from palimpsest.core.history.resolve import (
     respelled,
     withdrawn_of,
 )
-from palimpsest.core.history.stored_points import Placement, StoredPoint
+from palimpsest.core.history.stored_points import PathEntry, Placement, StoredPoint
 
 FACTS = RequestFacts(preamble=b"brief")
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    chain: bytes
-    canonical: bytes
-    digest: bytes
-    relayed: bool
 
 
 def talk(*texts: str) -> Conversation:
@@ -63,9 +55,9 @@ def point(said: Conversation, index: int, **other: Any) -> StoredPoint:
     )
 
 
-def path(said: Conversation) -> list[Point]:
+def path(said: Conversation) -> list[PathEntry]:
     return [
-        Point(chain, m.canonical, m.digest, m.role == "assistant")
+        PathEntry(chain, m.canonical, m.digest, m.role, m.role == "assistant")
         for m, chain in zip(said.messages, said.chains, strict=True)
     ]
 

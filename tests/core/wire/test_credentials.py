@@ -86,10 +86,10 @@ def test_what_is_left_of_a_request_without_its_credentials() -> None:
 
 def test_an_operator_may_add_names_and_take_some_out() -> None:
     names = CredentialNames(("x-badge", "cookie"), ("who",), ("x-acme-token",))
-    assert names.counts("x-badge")
+    assert names.counts("x-badge", "header")
     assert names.counts("who", "query")
-    assert not names.counts("x-acme-token")
-    assert not names.counts("x-bf-vk")
+    assert not names.counts("x-acme-token", "header")
+    assert not names.counts("x-bf-vk", "header")
     assert all(names.counts(name) for name in FIRST_HEADERS)
     assert names.further([(b"cookie", b"theme=dark")], "") == ["header:cookie", "theme=dark"]
     assert names.without([(b"cookie", b"theme=dark")]) == []

@@ -6,7 +6,7 @@ The canonical form is never stored, sent or shown. Numbers are compared by value
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,34 +114,24 @@ def canonical_form(fields: Mapping[str, Any]) -> bytes:
     Numbers may be int, float or `Number`. A missing role counts as the empty string. The caller must bound
     the nesting (about 200 levels are safe).
     """
-    if fields.get("role") == "assistant":
-        form = _assistant(fields)
-    else:
-        form = _kept(fields, _CACHE_HINTS)
-        form["content"] = _plain(_parts(fields.get("content")))
+    is_answer = fields.get("role") == "assistant"
+    form = _kept(fields, _ASSISTANT_EXTRAS if is_answer else _CACHE_HINTS)
+    # Content without the cache hints and empty fields of its parts.
+    content = _each(fields.get("content"), lambda part: _kept(part, _CACHE_HINTS))
+    form["content"] = _assistant_text(content) if is_answer else _plain(content)
+    for key, form_of in _ASSISTANT_FORMS if is_answer else ():
+        if key in form:
+            form[key] = form_of(form[key])
     written: list[bytes] = []
-    _write(_filled(form), written)
+    _write({key: value for key, value in form.items() if not _is_empty(value)}, written)
     return b"".join(written)
 
 
-def _assistant(fields: Mapping[str, Any]) -> dict[str, Any]:
-    form = _kept(fields, _ASSISTANT_EXTRAS)
-    form["content"] = _assistant_text(_parts(fields.get("content")))
-    if "tool_calls" in form:
-        form["tool_calls"] = _each(form["tool_calls"], _call)
-    if "function_call" in form:
-        form["function_call"] = _function(form["function_call"])
-    if "audio" in form:
-        form["audio"] = _audio(form["audio"])
-    return form
-
-
-def _kept(fields: Mapping[str, Any], denied: frozenset[str]) -> dict[str, Any]:
+def _kept(fields: Any, denied: frozenset[str]) -> Any:
+    """An object without the fields that are denied or empty; any other value as it is."""
+    if not isinstance(fields, Mapping):
+        return fields
     return {key: value for key, value in fields.items() if key not in denied and not _is_empty(value)}
-
-
-def _filled(form: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in form.items() if not _is_empty(value)}
 
 
 def _is_empty(value: object) -> bool:
@@ -150,15 +140,6 @@ def _is_empty(value: object) -> bool:
 
 def _each(value: Any, form_of: Callable[[Any], Any]) -> Any:
     return [form_of(item) for item in value] if isinstance(value, list) else value
-
-
-def _parts(content: Any) -> Any:
-    """Content without the cache hints and empty fields of its parts."""
-    return _each(content, _part)
-
-
-def _part(part: Any) -> Any:
-    return _kept(part, _CACHE_HINTS) if isinstance(part, dict) else part
 
 
 def _text_of(part: Any) -> str | None:
@@ -181,9 +162,15 @@ def _assistant_text(content: Any) -> Any:
     if isinstance(content, list):
         spoken = [_unsigned(part) for part in content if not _is_reasoning(part)]
         texts = [_text_of(part) for part in spoken]
-        joined = _joined(texts)
-        return spoken if joined is None else _stripped(joined)
-    return _stripped(content) if isinstance(content, str) else content
+        known = [text for text in texts if text is not None]
+        if len(known) < len(texts):
+            # One of the parts is not text.
+            return spoken
+        content = "".join(known)
+    if not isinstance(content, str):
+        return content
+    block = _THINK.match(content)
+    return content[block.end() if block else 0 :].strip()
 
 
 def _unsigned(part: Any) -> Any:
@@ -193,19 +180,8 @@ def _unsigned(part: Any) -> Any:
     return {key: value for key, value in part.items() if key != "role"}
 
 
-def _joined(texts: Sequence[str | None]) -> str | None:
-    """The texts joined; None when one of the parts is not text."""
-    known = [text for text in texts if text is not None]
-    return "".join(known) if len(known) == len(texts) else None
-
-
 def _is_reasoning(part: Any) -> bool:
     return isinstance(part, dict) and str(part.get("type")) in _REASONING_PARTS
-
-
-def _stripped(text: str) -> str:
-    block = _THINK.match(text)
-    return text[block.end() if block else 0 :].strip()
 
 
 def _call(call: Any) -> Any:
@@ -214,32 +190,27 @@ def _call(call: Any) -> Any:
     form = {"type": "function"} | _kept(call, _CALL_EXTRAS)
     if "function" in form:
         form["function"] = _function(form["function"])
-    if isinstance(form.get("custom"), dict):
+    if "custom" in form:
         form["custom"] = _kept(form["custom"], _CALL_EXTRAS)
     return form
 
 
 def _function(function: Any) -> Any:
-    if not isinstance(function, dict):
-        return function
-    form = _kept(function, _CALL_EXTRAS)
-    arguments = _arguments(form.pop("arguments", None))
-    return form if arguments is None else form | {"arguments": arguments}
+    """A function, its arguments as a value.
 
-
-def _arguments(arguments: Any) -> Any:
-    """Arguments as a value; None for none: missing, null, "" and {} are the same.
-
-    A parsed value is wrapped in a list, which distinguishes it from raw text. Some servers give an object
-    where a string is due; it counts as the string would.
+    Missing, null, "" and {} are the same arguments. A parsed value is wrapped in a list, which distinguishes
+    it from raw text. Some servers give an object where a string is due; it counts as the string would.
     """
-    if not isinstance(arguments, str):
-        return None if _is_empty(arguments) else [arguments]
+    form = _kept(function, _CALL_EXTRAS)
+    if not isinstance(form, dict):
+        return form
+    arguments = form.pop("arguments", None)
     try:
-        value = _json_value(arguments)
+        value = _json_value(arguments) if isinstance(arguments, str) else arguments
     except (InvalidJson, _RepeatedKey):
-        return arguments or None
-    return None if value == {} else [value]
+        return form | ({"arguments": arguments} if arguments else {})
+    is_none = value == {} if isinstance(arguments, str) else _is_empty(value)
+    return form if is_none else form | {"arguments": [value]}
 
 
 class _RepeatedKey(Exception):
@@ -262,6 +233,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _audio(audio: Any) -> Any:
     """The id of an answer's audio, which clients send back; they drop the rest (API reference, audio)."""
     return {"id": audio["id"]} if isinstance(audio, dict) and "id" in audio else audio
+
+
+# What else an assistant message holds in several spellings.
+_ASSISTANT_FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("tool_calls", lambda calls: _each(calls, _call)),
+    ("function_call", _function),
+    ("audio", _audio),
+)
 
 
 def _write(value: Any, into: list[bytes]) -> None:

@@ -7,33 +7,12 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from palimpsest.core.history.message import Conversation
-from palimpsest.core.history.stored_points import NewMessage, Rebase, StoredPoint
+from palimpsest.core.history.stored_points import NewMessage, PathEntry, Rebase, StoredPoint
 
 # A longer run does not show better which of several equal answers is meant.
 _TELLING_RUN = 32
-
-
-class PathPoint(Protocol):
-    """A point of a stored path, with what is needed to align a client's list with it."""
-
-    @property
-    def chain(self) -> bytes:
-        """The digest under which the message is stored."""
-
-    @property
-    def canonical(self) -> bytes:
-        """The digest of the message alone."""
-
-    @property
-    def digest(self) -> bytes:
-        """The sha256 of the message's bytes."""
-
-    @property
-    def relayed(self) -> bool:
-        """True for an answer that we relayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +33,7 @@ class Jump:
 
 
 def jump_of(
-    conversation: Conversation, start: Start, index: int, anchor: StoredPoint, path: Sequence[PathPoint]
+    conversation: Conversation, start: Start, index: int, anchor: StoredPoint, path: Sequence[PathEntry]
 ) -> Jump | None:
     """The messages after `start` up to the anchor at `index`, as a rebase; None if it is not on `path`.
 
@@ -62,30 +41,41 @@ def jump_of(
     the others are new.
     """
     talk = conversation.messages
-    shared = _shared(conversation, start, path)
+    # Leading messages of the path are those of the prefix: they are placed already.
+    both = enumerate(zip(talk[: start.depth], path, strict=False))
+    same = min(start.depth, len(path))
+    shared = next((at for at, (message, point) in both if message.canonical != point.canonical), same)
     places = places_of([m.canonical for m in talk[start.depth : index + 1]], path[shared:])
     if not places or places[-1] is None:
         return None
-    points = [None if place is None else path[shared + place] for place in places]
+    members: list[bytes] = []
+    new: list[NewMessage] = []
+    parent, adjoining, led = start.chain, True, start.answers
+    for i, place in enumerate(places, start.depth):
+        if place is None:
+            chain = conversation.chains[i] if adjoining else _aside(conversation.chains[i])
+            new.append(NewMessage(i, chain, parent, i + 1, led))
+        else:
+            point = path[shared + place]
+            chain, adjoining, led = point.chain, False, led + point.relayed
+        members.append(chain)
+        parent = chain
     # Answers that came after the anchor on the path asked for do not lead to it.
     later = sum(point.relayed for point in path[shared + places[-1] + 1 :])
-    return _jump(conversation, start, points, anchor.answers - later)
+    depth, answers = start.depth + len(places), max(led, anchor.answers - later)
+    rebase = Rebase(conversation.chains[depth - 1], start.chain, tuple(members), depth, answers)
+    return Jump(rebase, tuple(new))
 
 
 def jump_to_summary(
-    conversation: Conversation, index: int, anchor: StoredPoint, path: Sequence[PathPoint]
+    conversation: Conversation, index: int, anchor: StoredPoint, path: Sequence[PathEntry]
 ) -> Jump:
     """The messages up to `index`, where the client summarizes `anchor`, as a rebase after that answer.
 
     `path` is the stored path of `anchor`. Messages that are on it, in the same order, are named. The others
     are new, and no request finds them as a known prefix: their past is that of the path.
     """
-    free: defaultdict[bytes, list[int]] = defaultdict(list)
-    for place, point in enumerate(path):
-        free[point.canonical].append(place)
-    listed = conversation.messages[: index + 1]
-    backwards = range(index, -1, -1)
-    found = _descending([(i, stack.pop()) for i in backwards if (stack := free[listed[i].canonical])])
+    found = _paired([message.canonical for message in conversation.messages[: index + 1]], path)
     members: list[bytes] = []
     new: list[NewMessage] = []
     for i in range(index + 1):
@@ -98,7 +88,7 @@ def jump_to_summary(
     return Jump(rebase, tuple(new))
 
 
-def places_of(canonicals: Sequence[bytes], path: Sequence[PathPoint]) -> tuple[int | None, ...]:
+def places_of(canonicals: Sequence[bytes], path: Sequence[PathEntry]) -> tuple[int | None, ...]:
     """The index on `path` of each message; None for those that are not on it, or not in this order.
 
     The last message is the anchor. It takes the place of an equal relayed answer: of several, the one with
@@ -108,39 +98,8 @@ def places_of(canonicals: Sequence[bytes], path: Sequence[PathPoint]) -> tuple[i
     end = _end(canonicals, path)
     if end is None:
         return ()
-    free: defaultdict[bytes, list[int]] = defaultdict(list)
-    for place, point in enumerate(path[:end]):
-        free[point.canonical].append(place)
-    backwards = range(len(canonicals) - 2, -1, -1)
-    found = _descending([(i, stack.pop()) for i in backwards if (stack := free[canonicals[i]])])
-    return (*(found.get(i) for i in range(len(canonicals) - 1)), end)
-
-
-def _shared(conversation: Conversation, start: Start, path: Sequence[PathPoint]) -> int:
-    """How many leading messages of the path are those of the prefix: they are placed already."""
-    count = 0
-    for message, point in zip(conversation.messages[: start.depth], path, strict=False):
-        if message.canonical != point.canonical:
-            break
-        count += 1
-    return count
-
-
-def _jump(conversation: Conversation, start: Start, points: Sequence[PathPoint | None], answers: int) -> Jump:
-    members: list[bytes] = []
-    new: list[NewMessage] = []
-    parent, adjoining, led = start.chain, True, start.answers
-    for i, point in enumerate(points, start.depth):
-        if point is None:
-            chain = conversation.chains[i] if adjoining else _aside(conversation.chains[i])
-            new.append(NewMessage(i, chain, parent, i + 1, led))
-        else:
-            chain, adjoining, led = point.chain, False, led + point.relayed
-        members.append(chain)
-        parent = chain
-    depth = start.depth + len(points)
-    end = conversation.chains[depth - 1]
-    return Jump(Rebase(end, start.chain, tuple(members), depth, max(led, answers)), tuple(new))
+    found = _paired(canonicals[:-1], path[:end])
+    return (*map(found.get, range(len(canonicals) - 1)), end)
 
 
 def _aside(chain: bytes) -> bytes:
@@ -152,26 +111,29 @@ def _aside(chain: bytes) -> bytes:
     return hashlib.sha256(b"aside" + chain).digest()
 
 
-def _end(canonicals: Sequence[bytes], path: Sequence[PathPoint]) -> int | None:
+def _end(canonicals: Sequence[bytes], path: Sequence[PathEntry]) -> int | None:
     best, longest = None, 0
     for place in range(len(path) - 1, -1, -1):
         if path[place].relayed and path[place].canonical == canonicals[-1]:
-            run = _run(canonicals, path, place)
-            if run > longest:
-                best, longest = place, run
+            limit = min(len(canonicals), place + 1, _TELLING_RUN)
+            run = range(1, limit)
+            differs = (n for n in run if canonicals[-1 - n] != path[place - n].canonical)
+            length = next(differs, limit)
+            if length > longest:
+                best, longest = place, length
     return best
 
 
-def _run(canonicals: Sequence[bytes], path: Sequence[PathPoint], place: int) -> int:
-    limit = min(len(canonicals), place + 1, _TELLING_RUN)
-    for back in range(limit):
-        if canonicals[-1 - back] != path[place - back].canonical:
-            return back
-    return limit
+def _paired(canonicals: Sequence[bytes], path: Sequence[PathEntry]) -> dict[int, int]:
+    """The place on the path of as many messages as can keep their order; equal ones pair from the end.
 
-
-def _descending(pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """A longest selection of the pairs whose places descend, as index -> place (patience sorting)."""
+    A longest selection of pairs whose places descend (patience sorting).
+    """
+    free: defaultdict[bytes, list[int]] = defaultdict(list)
+    for place, point in enumerate(path):
+        free[point.canonical].append(place)
+    backwards = range(len(canonicals) - 1, -1, -1)
+    pairs = [(i, stack.pop()) for i in backwards if (stack := free[canonicals[i]])]
     ends: list[int] = []
     piles: list[int] = []
     before: list[int] = []

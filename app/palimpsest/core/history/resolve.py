@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from palimpsest.core.history.message import Conversation
-from palimpsest.core.history.rebase import Jump, PathPoint, Start, jump_of
-from palimpsest.core.history.stored_points import NewMessage, Placement, Rebase, StoredPoint
+from palimpsest.core.history.rebase import Jump, Start, jump_of
+from palimpsest.core.history.stored_points import NewMessage, PathEntry, Placement, Rebase, StoredPoint
 
 FoundBy: TypeAlias = Literal["id", "prefix", "anchor", "quote", "retry", "new"]
 
@@ -44,7 +44,7 @@ class Lookups:
 
     known: Sequence[StoredPoint]
     relayed: Sequence[StoredPoint] | None = None
-    path: Sequence[PathPoint] | None = None
+    path: Sequence[PathEntry] | None = None
     twins: Sequence[StoredPoint] | None = None
 
 
@@ -78,6 +78,9 @@ class _Line:
     session: str | None
     start: Start
     found_by: FoundBy
+
+
+_NEW = _Line(None, Start(), "new")
 
 
 def placement_of(
@@ -121,8 +124,8 @@ def placement_after_summary(
 def respelled(
     conversation: Conversation,
     placement: Placement,
-    prefix: Sequence[PathPoint],
-    anchor_path: Sequence[PathPoint] = (),
+    prefix: Sequence[PathEntry],
+    anchor_path: Sequence[PathEntry] = (),
 ) -> tuple[tuple[int, bytes], ...]:
     """Messages whose bytes differ from those stored first: index and the chain they are stored at (rule 12).
 
@@ -141,20 +144,15 @@ def _line_of(conversation: Conversation, facts: RequestFacts, known: Sequence[St
         deepest = max(known, key=lambda k: (k.depth, k.arrival), default=None)
         return _Line(facts.session, _start(deepest), "id")
     if answered := [k for k in known if k.answers]:
-        return _at(_likeliest(answered, facts), "prefix")
-    if earlier := [k for k in known if _is_repeat(conversation, facts, k)]:
-        return _at(_likeliest(earlier, facts), "retry")
-    return _Line(None, Start(), "new")
-
-
-def _is_repeat(conversation: Conversation, facts: RequestFacts, point: StoredPoint) -> bool:
-    """True where the request joins a session without answers so far: as a retry of its request (rule 3).
-
-    A request that continues after a failed attempt joins it too: the client kept its message.
-    """
-    if point.failed or facts.repeats == (point.session, point.chain):
-        return True
-    return facts.retry and point.chain == conversation.head
+        return _line_at(_likeliest(answered, facts), "prefix")
+    # Requests that join a session without answers so far: retries (rule 3), and those that continue after a
+    # failed attempt, because the client kept its message.
+    earlier = [
+        k
+        for k in known
+        if k.failed or facts.repeats == (k.session, k.chain) or (facts.retry and k.chain == conversation.head)
+    ]
+    return _line_at(_likeliest(earlier, facts), "retry") if earlier else _NEW
 
 
 def _ambiguous_answer(
@@ -194,12 +192,12 @@ def _likeliest(candidates: Sequence[StoredPoint], facts: RequestFacts) -> Stored
     )
 
 
-def _at(point: StoredPoint, found_by: FoundBy) -> _Line:
-    return _Line(point.session, _start(point), found_by)
-
-
 def _start(point: StoredPoint | None) -> Start:
     return Start(point.chain, point.depth, point.answers) if point else Start()
+
+
+def _line_at(point: StoredPoint, found_by: FoundBy) -> _Line:
+    return _Line(point.session, _start(point), found_by)
 
 
 def _answers_in(conversation: Conversation, start: int) -> tuple[bytes, ...]:
@@ -217,9 +215,9 @@ def _anchored(wanted: Sequence[bytes], facts: RequestFacts, lookups: Lookups) ->
             sessions = {row.session for row in rows[canonical] if row.preamble == facts.preamble}
         if len(sessions) == 1:
             session = sessions.pop()
-            prefix = max((k for k in lookups.known if k.session == session), key=_depth, default=None)
-            return _Line(session, _start(prefix), "anchor")
-    return _Line(None, Start(), "new")
+            own = (k for k in lookups.known if k.session == session)
+            return _Line(session, _start(max(own, key=lambda k: k.depth, default=None)), "anchor")
+    return _NEW
 
 
 def _rewritten(conversation: Conversation, facts: RequestFacts, known: Sequence[StoredPoint]) -> _Line:
@@ -232,11 +230,11 @@ def _rewritten(conversation: Conversation, facts: RequestFacts, known: Sequence[
     where no whole answer was relayed to it: the answers that follow may then be anybody's (rule 3).
     """
     if len(known) != 1 or not known[0].replied or known[0].preamble != facts.preamble:
-        return _Line(None, Start(), "new")
+        return _NEW
     place = conversation.position(known[0].chain)
     following = conversation.messages[place + 1 :] if place is not None else ()
     is_answered = bool(following) and following[0].role == "assistant"
-    return _at(known[0], "anchor") if is_answered else _Line(None, Start(), "new")
+    return _line_at(known[0], "anchor") if is_answered else _NEW
 
 
 def _by_canonical(rows: Sequence[StoredPoint]) -> Mapping[bytes, list[StoredPoint]]:
@@ -244,10 +242,6 @@ def _by_canonical(rows: Sequence[StoredPoint]) -> Mapping[bytes, list[StoredPoin
     for row in rows:
         found[row.canonical].append(row)
     return found
-
-
-def _depth(point: StoredPoint) -> int:
-    return point.depth
 
 
 def _rebased(conversation: Conversation, line: _Line, lookups: Lookups) -> Placement | NeedsPath:

@@ -43,6 +43,17 @@ class StoredPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class PathEntry:
+    """A message of a path without its body: enough to align a client's list with it (rule 4)."""
+
+    chain: bytes
+    canonical: bytes
+    digest: bytes
+    role: str
+    relayed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Rebase:
     """A list that a client assembled from messages of the session and, perhaps, new ones (rule 4).
 

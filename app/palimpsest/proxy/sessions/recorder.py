@@ -20,6 +20,7 @@ import structlog
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
+from palimpsest.core.history.stored_points import PathEntry
 from palimpsest.core.recall.rounds.offer import tools_edit
 from palimpsest.core.wire.envelope import envelope_of
 from palimpsest.core.wire.responses.items import ids_in
@@ -38,7 +39,7 @@ from palimpsest.storage.exchange_units import (
     StoredMessage,
     Variant,
 )
-from palimpsest.storage.history import BEGINS_UNSEEN, PathEntry
+from palimpsest.storage.history import BEGINS_UNSEEN
 from palimpsest.storage.store import Store
 
 # Paths whose exact bytes are known to be stored; one entry is two digests.
