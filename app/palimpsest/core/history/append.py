@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from palimpsest.core.history.message import Conversation, Message
@@ -65,20 +66,30 @@ def mode_of(request: Conversation, facts: ModeFacts, stored: Conversation | None
     when everything else indicates a delta. InvalidField when X-Session-Mode is none of the four values, or
     asks for an append to a session that was not named by X-Session-Id or the path.
     """
-    asked = _asked(facts)
-    if asked in ("full", "new"):
-        return "new" if asked == "new" else "full"
-    if not facts.may_append:
-        return "full"
-    if asked == "append":
+    asked = facts.default if facts.header is None else facts.header.strip().lower()
+    if facts.header is not None and asked not in _ASKED:
+        raise InvalidField("X-Session-Mode must be append, full, new or detect.", param="X-Session-Mode")
+    if facts.header is not None and asked == "append" and not facts.may_append:
+        raise InvalidField(
+            "Appending needs a session named by X-Session-Id or by the path /s/{session}/v1.",
+            param="X-Session-Mode",
+        )
+    if asked == "new":
+        return "new"
+    if asked == "append" and facts.may_append:
         return "append"
-    if not _may_be_delta(request, facts):
+    sent = request.messages
+    may_be_delta = asked == "detect" and facts.may_append and facts.exists and not facts.full_history
+    if not may_be_delta or request.preamble or not sent or not has_only_new_messages(sent):
         return "full"
-    if not facts.appends and request.messages[0].role != "tool":
+    if not facts.appends and sent[0].role != "tool":
         return "full"
     if stored is None:
         return NeedsTranscript()
-    return "append" if _is_delta(request, stored) else "full"
+    if not stored.messages or stored.messages[0].canonical == sent[0].canonical:
+        return "full"
+    waiting = open_calls(stored.messages)
+    return "append" if all(m.answers in waiting for m in sent if m.role == "tool") else "full"
 
 
 def is_serialized(messages: Sequence[Message], header: str | None, default: str) -> bool:
@@ -122,36 +133,9 @@ def open_calls(messages: Sequence[Message]) -> tuple[str, ...]:
     return ()
 
 
-def _asked(facts: ModeFacts) -> str:
-    if facts.header is None:
-        return facts.default
-    asked = facts.header.strip().lower()
-    if asked not in _ASKED:
-        raise InvalidField("X-Session-Mode must be append, full, new or detect.", param="X-Session-Mode")
-    if asked == "append" and not facts.may_append:
-        raise InvalidField(
-            "Appending needs a session named by X-Session-Id or by the path /s/{session}/v1.",
-            param="X-Session-Mode",
-        )
-    return asked
-
-
-def _may_be_delta(request: Conversation, facts: ModeFacts) -> bool:
-    if not facts.exists or facts.full_history or request.preamble or not request.messages:
-        return False
-    return has_only_new_messages(request.messages)
-
-
 def has_only_new_messages(messages: Sequence[Message]) -> bool:
     """True for user and tool messages alone, which a client sends when it sends only what is new."""
     return all(message.role in ("user", "tool") for message in messages)
-
-
-def _is_delta(request: Conversation, stored: Conversation) -> bool:
-    if not stored.messages or stored.messages[0].canonical == request.messages[0].canonical:
-        return False
-    waiting = open_calls(stored.messages)
-    return all(m.answers in waiting for m in request.messages if m.role == "tool")
 
 
 def _repeated(stored: Conversation, sent: Sequence[Message], repeat: Repeat) -> int | None:
@@ -183,12 +167,8 @@ def _overlap(stored: Sequence[Message], sent: Sequence[Message]) -> int:
 
 
 def _ends(stored: Sequence[Message], part: Sequence[Message], *, by_bytes: bool = False) -> bool:
-    tail = stored[-len(part) :]
-    if len(tail) < len(part):
-        return False
-    if by_bytes:
-        return all(a.digest == b.digest for a, b in zip(tail, part, strict=True))
-    return all(a.canonical == b.canonical for a, b in zip(tail, part, strict=True))
+    name = attrgetter("digest" if by_bytes else "canonical")
+    return list(map(name, stored[-len(part) :])) == list(map(name, part))
 
 
 def _check_groups(waiting: Sequence[str], rest: Sequence[Message]) -> None:
