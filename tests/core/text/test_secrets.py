@@ -92,7 +92,7 @@ def test_removing_twice_changes_nothing(parts: list[str]) -> None:
 
 def test_every_shape_is_looked_for_only_where_it_can_be() -> None:
     for shape in SHAPES:
-        assert all(needle == needle.lower() for needle in shape.needles), shape.name
+        assert all(needle == needle.lower() for needle in shape.needles), shape.pattern
     for secret in SECRETS:
         found = [s for s in SHAPES if s.pattern.search(secret)]
         assert all(any(n in secret.lower() for n in s.needles) for s in found)

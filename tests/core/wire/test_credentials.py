@@ -90,6 +90,6 @@ def test_an_operator_may_add_names_and_take_some_out() -> None:
     assert names.counts("who", "query")
     assert not names.counts("x-acme-token", "header")
     assert not names.counts("x-bf-vk", "header")
-    assert all(names.counts(name) for name in FIRST_HEADERS)
+    assert all(names.counts(name, "header") for name in FIRST_HEADERS)
     assert names.further([(b"cookie", b"theme=dark")], "") == ["header:cookie", "theme=dark"]
     assert names.without([(b"cookie", b"theme=dark")]) == []

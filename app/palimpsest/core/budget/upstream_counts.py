@@ -64,23 +64,19 @@ class Measures:
         return self.fixed_ratio / self.text.ratio
 
 
-@dataclass(frozen=True, slots=True)
-class PromptCounts:
-    """One prompt counted twice: `ours` (whole prompt, tools included) and `theirs`."""
-
-    ours: int
-    theirs: int
-
-
-def calibrated(measure: Measure, usage: PromptCounts) -> Measure:
-    """The measure after one more usage; the same measure when the usage is not believable.
+def calibrated(measure: Measure, ours: int, theirs: int) -> Measure:
+    """The measure after one more prompt, counted twice; the same measure when that is not believable.
 
     The first sample is taken whole, later ones by a running mean of logarithms over about the newest eight.
     From the third on a sample counts as at most 25 % off the mean. The ratio stays within 0.4 and 3.
     """
-    if not _is_believable(measure, usage):
+    if ours < _LEAST_TOKENS or theirs <= 0:
         return measure
-    distance = math.log(usage.theirs / usage.ours) - math.log(measure.ratio)
+    sample = theirs / ours
+    is_cut = theirs % _CUT_MULTIPLE == 0 and sample < _CUT_RATIO * measure.ratio
+    if is_cut or not MIN_RATIO <= sample <= MAX_RATIO:
+        return measure
+    distance = math.log(sample) - math.log(measure.ratio)
     if measure.samples >= _TRUSTED:
         distance = max(-_STEP, min(_STEP, distance))
     weight = 1 / min(measure.samples + 1, _MEMORY)
@@ -88,22 +84,14 @@ def calibrated(measure: Measure, usage: PromptCounts) -> Measure:
     return Measure(ratio=max(MIN_RATIO, min(MAX_RATIO, ratio)), samples=measure.samples + 1)
 
 
-def averaged(measure: Measure, usage: PromptCounts) -> Measure:
+def averaged(measure: Measure, ours: int, theirs: int) -> Measure:
     """As `calibrated`, for the fixed part, which some servers leave out: the ratio may be 0."""
-    sample = usage.theirs / usage.ours if usage.ours >= _LEAST_TOKENS else -1.0
+    sample = theirs / ours if ours >= _LEAST_TOKENS else -1.0
     if not _LEAST_FIXED <= sample <= MAX_RATIO:
         return measure
     before = measure.ratio if measure.samples else max(0.0, sample)
     weight = 1 / min(measure.samples + 1, _MEMORY)
     return Measure(max(0.0, before + weight * (sample - before)), measure.samples + 1)
-
-
-def _is_believable(measure: Measure, usage: PromptCounts) -> bool:
-    if usage.ours < _LEAST_TOKENS or usage.theirs <= 0:
-        return False
-    sample = usage.theirs / usage.ours
-    is_cut = usage.theirs % _CUT_MULTIPLE == 0 and sample < _CUT_RATIO * measure.ratio
-    return MIN_RATIO <= sample <= MAX_RATIO and not is_cut
 
 
 # No server truncates fewer tokens: the smallest windows in use hold 2,048.
@@ -178,7 +166,10 @@ def is_cut(now: Counted, before: Counted | None, most: int, measures: Measures) 
         return False
     if now.theirs < _SHARE * expected:
         return now.theirs >= _OF_MOST * most
-    return before is not None and _stands_still(now, before, measures.text)
+    if before is None or not now.continues(before):
+        return False
+    # It stands still.
+    return now.theirs - before.theirs < _FOLLOWS * (now.ours - before.ours) * measures.text.ratio
 
 
 def window_of(now: Counted, before: Counted | None) -> int | None:
@@ -200,12 +191,13 @@ def taught(measures: Measures, now: Counted, growth: PromptGrowth | None) -> Mea
         return _taught_by_all(measures, now)
     if growth is not None and now.continues(growth.last):
         last, before = growth.last, growth.before
-        if before is None or not _follows(_grown(before, last), measures.text):
+        # Otherwise it has reached a window, perhaps already during the previous growth.
+        if before is None or not all(
+            _follows(*pair, measures.text) for pair in ((before, last), (last, now))
+        ):
             return measures
-        if not _follows(_grown(last, now), measures.text):
-            # It has reached a window, perhaps already during the previous growth.
-            return measures
-        after = Measures(calibrated(measures.text, _grown(before, last)), measures.fixed)
+        grown = last.ours - before.ours, last.theirs - before.theirs
+        after = Measures(calibrated(measures.text, *grown), measures.fixed)
         return _taught_by_all(after, last) if last.fixed >= last.ours else after
     is_first = growth is None or now.replaces(growth.last)
     expected = now.ours * measures.text.ratio + now.fixed * measures.fixed_ratio
@@ -213,30 +205,17 @@ def taught(measures: Measures, now: Counted, growth: PromptGrowth | None) -> Mea
 
 
 def _taught_by_all(measures: Measures, now: Counted) -> Measures:
+    text, fixed = measures.text, measures.fixed
     if now.fixed > now.ours:
-        rest = round(now.theirs - now.ours * measures.text.ratio)
-        return Measures(measures.text, averaged(measures.fixed, PromptCounts(now.fixed, rest)))
-    if not measures.fixed.samples:
-        return Measures(
-            calibrated(measures.text, PromptCounts(now.ours + now.fixed, now.theirs)), measures.fixed
-        )
-    rest = round(now.theirs - now.fixed * measures.fixed.ratio)
-    return Measures(calibrated(measures.text, PromptCounts(now.ours, rest)), measures.fixed)
+        return Measures(text, averaged(fixed, now.fixed, round(now.theirs - now.ours * text.ratio)))
+    if not fixed.samples:
+        return Measures(calibrated(text, now.ours + now.fixed, now.theirs), fixed)
+    return Measures(calibrated(text, now.ours, round(now.theirs - now.fixed * fixed.ratio)), fixed)
 
 
-def _grown(before: Counted, now: Counted) -> PromptCounts:
-    return PromptCounts(now.ours - before.ours, now.theirs - before.theirs)
-
-
-def _follows(grown: PromptCounts, measure: Measure) -> bool:
+def _follows(before: Counted, now: Counted, measure: Measure) -> bool:
     """True when the upstream's count grew as that of a tokenizer that reads the whole prompt."""
-    sample = grown.theirs / grown.ours
+    sample = (now.theirs - before.theirs) / (now.ours - before.ours)
     return _SHARE * measure.ratio <= sample <= measure.ratio / _SHARE or (
         measure.samples < _KNOWN and _SHARE <= sample <= MAX_RATIO
     )
-
-
-def _stands_still(now: Counted, before: Counted, measure: Measure) -> bool:
-    if not now.continues(before):
-        return False
-    return now.theirs - before.theirs < _FOLLOWS * (now.ours - before.ours) * measure.ratio

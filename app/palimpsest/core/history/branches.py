@@ -106,7 +106,7 @@ class SessionTree:
             self._following[point.parent].append(point)
         self._turns = self._turns_of(requests)
         for turn in self._turns.values():
-            turn.parent = self._turn_before(turn.head)
+            turn.parent = self._turn_at(self._points[turn.head].parent)
         self._newest = sorted(self._turns.values(), key=lambda turn: turn.arrival, reverse=True)
         for turn in self._newest:
             # Later turns first: what continues a turn came after it.
@@ -181,9 +181,6 @@ class SessionTree:
         """The turn that the point belongs to or continues."""
         return next((turn for point in self._up(chain) if (turn := self._turns.get(point.chain))), None)
 
-    def _turn_before(self, chain: bytes) -> _Turn | None:
-        return self._turn_at(self._points[chain].parent)
-
     def _path(self, chain: bytes) -> set[bytes]:
         return {point.chain for point in self._up(chain)}
 
@@ -193,17 +190,19 @@ class SessionTree:
         return max(roots, key=lambda t: (t.questions, not t.mark, t.tokens, -t.began), default=None)
 
     def _shown_leaves(self) -> list[TreePoint]:
-        """The ends of branches, without answers that the client rewrote before it continued."""
+        """The ends of branches, without answers that a later message of the client's replaces."""
         return [
             point
             for point in self._points.values()
-            if point.is_head and not (point.relayed and self._is_rewritten(point))
+            if point.is_head
+            and not (
+                point.relayed
+                and any(
+                    other.role == "assistant" and not other.relayed and other.arrival > point.arrival
+                    for other in self._following[point.parent]
+                )
+            )
         ]
-
-    def _is_rewritten(self, answer: TreePoint) -> bool:
-        """True where a later message of the client's replaces the answer."""
-        beside = self._following[answer.parent]
-        return any(p.role == "assistant" and not p.relayed and p.arrival > answer.arrival for p in beside)
 
     def _begin(self, turn: _Turn) -> _Turn:
         """The question that the turn works on; tool results belong to it."""
@@ -285,14 +284,11 @@ class SessionTree:
         kind = self._kind(turn, first, own, texts)
         beside = first.parent if first is not None and first.parent in path else b""
         if not beside and turn is not None:
-            beside = self._said_before(turn.began, path)
+            # The newest message of the path that arrived before.
+            there = (self._points[chain] for chain in path)
+            earlier = [point for point in there if point.arrival < turn.began]
+            beside = max(earlier, key=lambda point: point.arrival).chain if earlier else b""
         return Branch(leaf.chain, kind, turn.preamble if turn else b"", beside)
-
-    def _said_before(self, arrival: int, path: set[bytes]) -> bytes:
-        """The newest message of the path that arrived before."""
-        there = (self._points[chain] for chain in path)
-        newest = max((p for p in there if p.arrival < arrival), key=lambda p: p.arrival, default=None)
-        return newest.chain if newest is not None else b""
 
     def _kind(
         self, turn: _Turn | None, first: TreePoint | None, own: TreePoint | None, texts: Texts

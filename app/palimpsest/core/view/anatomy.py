@@ -71,21 +71,19 @@ def fates_of(talk: Conversation, view: View, lineage: Sequence[Compaction]) -> l
     places = {part.index: place for place, part in enumerate(view.parts) if part.index is not None}
     block = next((place for place, part in enumerate(view.parts) if part.kind == "summary"), len(view.parts))
     cuts = [(cut_in(made, talk), made.id) for made in lineage]
-    return [_seen(index, places.get(index), view, block, cuts) for index in range(len(talk.messages))]
-
-
-def _seen(
-    index: int, place: int | None, view: View, block: int, cuts: Sequence[tuple[int, str]]
-) -> SeenMessage:
-    summary = next((made for cut, made in cuts if index < cut), None)
-    if place is None:
-        return SeenMessage(index, "folded", 0, "a summary stands for it", summary)
-    part = view.parts[place]
-    if part.masked:
-        return SeenMessage(index, "masked", part.tokens, part.reason, summary)
-    if summary is None:
-        return SeenMessage(index, "whole", part.tokens, part.reason)
-    return SeenMessage(index, "again" if place > block else "kept", part.tokens, part.reason, summary)
+    seen = []
+    for index in range(len(talk.messages)):
+        summary = next((made for cut, made in cuts if index < cut), None)
+        place = places.get(index)
+        if place is None:
+            seen.append(SeenMessage(index, "folded", 0, "a summary stands for it", summary))
+            continue
+        part = view.parts[place]
+        fate: Fate = "again" if place > block else "kept"
+        if part.masked or summary is None:
+            fate = "masked" if part.masked else "whole"
+        seen.append(SeenMessage(index, fate, part.tokens, part.reason, summary))
+    return seen
 
 
 def lineage_of(force: Compaction | None, every: Iterable[Compaction]) -> list[Compaction]:

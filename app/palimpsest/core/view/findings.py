@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from palimpsest.core.history.message import RESULT_ROLES, Conversation
 from palimpsest.core.text.message_text import calls_of, tool_name
@@ -78,8 +78,12 @@ def _unused(
 ) -> Found | None:
     if tools is None or turns < _LEAST_TURNS:
         return None
+    try:
+        listed = decoded(tools)
+    except InvalidJson:
+        return None
     called = {call.name for message in talk.messages for call in calls_of(message)}
-    offered = [(tool, tool_name(tool)) for tool in _listed(tools)]
+    offered = [(tool, tool_name(tool)) for tool in (listed if isinstance(listed, list) else ())]
     unused = [(tool, name) for tool, name in offered if name and name not in called]
     if not called or not unused:
         # Where no tool is ever called, having none is the client's choice to make.
@@ -102,11 +106,3 @@ def _cold(turns: Sequence[TurnCost]) -> Found | None:
         return None
     names = tuple(str(turn.number) for turn in cold[-_MOST_NAMED:])
     return Found("cold_cache", len(cold), sum(turn.prompt_tokens or 0 for turn in cold), names)
-
-
-def _listed(tools: bytes) -> list[Mapping[str, Any]]:
-    try:
-        listed = decoded(tools)
-    except InvalidJson:
-        return []
-    return [tool for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
