@@ -10,16 +10,10 @@ from palimpsest.core.budget.upstream_counts import (
     PromptGrowth,
     is_cut,
     taught,
-    window_of,
 )
 
 NEW = Measures()
 KNOWN = Measures(Measure(1.0, 8))
-
-
-def test_a_long_first_prompt_is_counted_at_the_window() -> None:
-    assert is_cut(Counted(40_000, 4_090), None, 0, NEW)
-    assert is_cut(Counted(9_000, 4_096), None, 0, NEW)
 
 
 def test_a_conversation_that_grows_past_the_window_stands_still() -> None:
@@ -49,13 +43,6 @@ def test_a_conversation_that_grows_past_the_window_stands_still() -> None:
 )
 def test_other_counts_say_nothing(now: Counted, before: Counted | None, most: int, measure: Measures) -> None:
     assert not is_cut(now, before, most, measure)
-
-
-def test_two_counts_alike_suggest_a_window() -> None:
-    assert window_of(Counted(4_700, 4_080), None) is None
-    assert window_of(Counted(5_300, 3_700), Counted(4_700, 4_080)) == 4_096
-    assert window_of(Counted(5_300, 8_192), Counted(4_700, 8_100)) == 8_192
-    assert window_of(Counted(9_000, 2_000), Counted(4_700, 4_080)) is None
 
 
 def turns(window: int, ratio: float, grows: int, start: int = 300, fixed: int = 0) -> list[Counted]:

@@ -62,11 +62,6 @@ def test_results_of_open_calls_are_a_delta(*, appends: bool) -> None:
     assert mode(result("b"), result("a"), stored=talk(*OPEN), facts=facts) == "append"
 
 
-def test_the_transcript_is_asked_for_only_when_needed() -> None:
-    assert mode_of(talk(says("user", "three")), CURL, None) == NeedsTranscript()
-    assert mode_of(talk(says("assistant", "2")), CURL, None) == "full"
-
-
 @pytest.mark.parametrize(
     "messages",
     [
@@ -117,10 +112,6 @@ def append(*messages: Json, to: tuple[Json, ...] = STORED, repeat: Repeat = Repe
     return appended_of(talk(*to), talk(*messages), repeat)
 
 
-def test_the_transcript_stands_before_what_is_new() -> None:
-    assert append(says("user", "three")) == Appended(talk(*STORED, says("user", "three")), False)
-
-
 def test_a_second_yes_is_a_second_message() -> None:
     assert append(says("user", "two")).conversation == talk(*STORED, says("user", "two"))
 
@@ -128,10 +119,6 @@ def test_a_second_yes_is_a_second_message() -> None:
 def test_repeated_instructions_replace_the_stored_ones() -> None:
     new = says("system", "Be thorough.")
     assert append(new, says("user", "three")).conversation == talk(new, *STORED[1:], says("user", "three"))
-
-
-def test_the_first_append_is_the_whole_conversation() -> None:
-    assert append(SYSTEM, says("user", "one"), to=()).conversation == talk(SYSTEM, says("user", "one"))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -149,11 +136,6 @@ def test_an_unanswered_head_with_equal_bytes_is_a_retry() -> None:
     assert append(says("user", "two"), to=STORED[:4]) == Appended(talk(*STORED[:4]), True)
 
 
-def test_an_unanswered_head_may_be_followed_by_more() -> None:
-    sent = (says("user", "two"), says("user", "and quickly"))
-    assert append(*sent, to=STORED[:4]).conversation == talk(*STORED[:4], says("user", "and quickly"))
-
-
 def test_a_retry_of_an_answered_message_leaves_the_answer_out() -> None:
     assert append(says("user", "two"), repeat=Repeat(retry=True)) == Appended(talk(*STORED[:4]), True)
 
@@ -166,11 +148,6 @@ def test_a_retry_that_never_arrived_is_appended() -> None:
 def test_a_repeated_key_goes_back_to_its_own_exchange() -> None:
     first = talk(*STORED[:2]).head
     assert append(says("user", "one"), repeat=Repeat(head=first)) == Appended(talk(*STORED[:2]), True)
-
-
-def test_a_key_used_for_another_message_is_no_retry() -> None:
-    done = append(says("user", "three"), repeat=Repeat(head=talk(*STORED[:2]).head))
-    assert done == Appended(talk(*STORED, says("user", "three")), False)
 
 
 def test_results_complete_the_open_group_in_any_order() -> None:
@@ -197,11 +174,6 @@ def test_an_incomplete_group_is_refused(sent: tuple[Json, ...]) -> None:
 def test_a_result_without_an_open_call_is_refused() -> None:
     with pytest.raises(OpenToolGroup):
         append(result("a"))
-
-
-def test_results_that_were_appended_already_are_a_retry() -> None:
-    stored = (*OPEN, result("a"), result("b"))
-    assert append(result("a"), result("b"), to=stored) == Appended(talk(*stored), True)
 
 
 @pytest.mark.spec("F02")

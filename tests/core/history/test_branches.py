@@ -59,10 +59,6 @@ class Grown:
         return next(iter(self.kinds()), "")
 
 
-def test_nothing_has_no_branch() -> None:
-    assert Grown().kinds() == {}
-
-
 def test_the_newest_turn_is_the_conversation() -> None:
     tree = Grown()
     tree.turn("1")
@@ -120,19 +116,6 @@ def test_a_title_asked_of_the_very_same_message() -> None:
     assert tree.kinds() == {"a1": "main", "title": "side"}
     tree.turn("2", "a1")
     assert tree.kinds() == {"a2": "main", "title": "side"}
-
-
-def test_a_list_of_side_requests_alone_is_shown_all_the_same() -> None:
-    tree = Grown()
-    tree.turn("t", mark="side")
-    assert tree.kinds() == {"at": "main"}
-
-
-def test_an_imported_session_has_no_request() -> None:
-    tree = Grown()
-    tree.turn("1")
-    tree.requests.clear()
-    assert tree.default == "a1"
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("PQ"), st.sampled_from(("", "side")))))

@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.history.message import Message, chain_of, conversation_of, seed_of
+from palimpsest.core.history.message import Message, conversation_of, seed_of
 from palimpsest.core.history.read import read_message
 
 ROLES = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
@@ -25,13 +25,6 @@ def test_what_follows_does_not_change_the_digests_before(first: list[Message], s
     assert together.chains[: len(alone.chains)] == alone.chains
 
 
-@given(LISTS, LISTS)
-def test_a_digest_names_the_whole_past(first: list[Message], second: list[Message]) -> None:
-    one, other = conversation_of(first, SEED), conversation_of(second, SEED)
-    same_past = [m.canonical for m in one.messages] == [m.canonical for m in other.messages]
-    assert (one.head == other.head) is same_past
-
-
 @given(LISTS)
 def test_leading_instructions_stand_apart(messages: list[Message]) -> None:
     conversation = conversation_of(messages, SEED)
@@ -41,30 +34,9 @@ def test_leading_instructions_stand_apart(messages: list[Message]) -> None:
     assert len(conversation.chains) == len(conversation.messages)
 
 
-@given(LISTS, LISTS)
-def test_instructions_at_the_start_are_no_part_of_the_chain(
-    messages: list[Message], other: list[Message]
-) -> None:
-    instructions = [message for message in other if message.is_instruction]
-    spoken = list(conversation_of(messages, SEED).messages)
-    assert conversation_of(instructions + spoken, SEED).chains == conversation_of(spoken, SEED).chains
-
-
 @given(LISTS, st.text(max_size=5), st.text(max_size=5))
 def test_two_namespaces_share_no_digest(messages: list[Message], one: str, other: str) -> None:
     first, second = conversation_of(messages, seed_of(one)), conversation_of(messages, seed_of(other))
     assert (seed_of(one) == seed_of(other)) is (one == other)
     if one != other:
         assert not set(first.chains) & set(second.chains)
-
-
-def test_equal_messages_at_two_places_have_two_digests() -> None:
-    yes = read_message(b'{"role":"user","content":"yes"}', lambda fields: 1)
-    conversation = conversation_of([yes, yes], SEED)
-    assert conversation.chains == (
-        chain_of(SEED, yes.canonical),
-        chain_of(conversation.chains[0], yes.canonical),
-    )
-    assert len(set(conversation.chains)) == 2
-    assert [len(chain) for chain in (SEED, *conversation.chains)] == [32, 32, 32]
-    assert conversation.position(conversation.head) == 1

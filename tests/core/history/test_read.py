@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,36 +24,6 @@ def test_a_message_keeps_its_bytes(text: str) -> None:
     assert len(message.canonical) == 32
     assert message.fields["role"] == message.role
     assert read_answer(raw, lambda fields: 7) == message
-
-
-def test_tokens_are_those_of_the_injected_count_and_at_least_one() -> None:
-    seen: list[Mapping[str, Any]] = []
-
-    def count(fields: Mapping[str, Any]) -> int:
-        seen.append(fields)
-        return 0
-
-    assert read_message(rb'{"role":"user","content":"\ud83d","x":1e2}', count).tokens == 1
-    assert seen == [{"role": "user", "content": "\ud83d", "x": 100.0}]
-    assert read(b'{"role":"user"}').tokens == 7
-
-
-def test_an_assistants_calls_in_order() -> None:
-    raw = b'{"role":"assistant","tool_calls":[{"id":"a"},{"id":"b"},{"id":null},7,{}]}'
-    assert read(raw).calls == ("a", "b")
-    assert read(raw.replace(b"assistant", b"user")).calls == ()
-    assert read(b'{"role":"assistant","tool_calls":{"id":"a"}}').calls == ()
-
-
-def test_what_a_tool_message_answers() -> None:
-    assert read(b'{"role":"tool","tool_call_id":"a","content":"x"}').answers == "a"
-    assert read(b'{"role":"tool","content":"x"}').answers is None
-    assert read(b'{"role":"user","tool_call_id":"a","content":"x"}').answers is None
-
-
-@pytest.mark.parametrize(("role", "is_instruction"), [("system", True), ("developer", True), ("user", False)])
-def test_instructions(role: str, is_instruction: bool) -> None:
-    assert read(f'{{"role":"{role}"}}'.encode()).is_instruction is is_instruction
 
 
 @pytest.mark.spec("H08")

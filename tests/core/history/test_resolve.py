@@ -108,11 +108,6 @@ def test_the_same_first_bytes_join_only_as_a_retry(
     assert len(found.new) == (0 if session else 1)
 
 
-def test_a_retry_mark_does_not_join_what_only_begins_the_same() -> None:
-    said = talk("a", "b")
-    assert placed(said, [point(said, 0)], replace(FACTS, retry=True)).session is None
-
-
 @pytest.mark.spec("W42")
 def test_an_opening_nobody_relayed_starts_a_new_session() -> None:
     said = talk("a", "b!", "c")
@@ -178,24 +173,11 @@ def test_of_twins_equal_instructions_count_first_then_who_has_not_gone_on() -> N
     assert placed(said, twins, replace(FACTS, preamble=b"neither")).session == "s3"
 
 
-def test_a_named_session_that_does_not_exist_is_new() -> None:
-    said = talk("a", "b!", "c")
-    found = placement_of(said, replace(FACTS, named=True), Lookups([point(said, 1)]))
-    assert isinstance(found, Placement)
-    assert (found.session, found.base, len(found.new), found.found_by) == (None, b"", 3, "id")
-
-
 @pytest.mark.spec("W42")
 def test_a_named_session_takes_unknown_lists_as_siblings() -> None:
     said = talk("x", "y")
     found = placed(said, [], replace(FACTS, named=True, session="s1"))
     assert (found.session, found.base, len(found.new), found.found_by) == ("s1", b"", 2, "id")
-
-
-def test_a_named_session_needs_no_answer_to_recognise_a_prefix() -> None:
-    said = talk("a", "b")
-    found = placed(said, [point(said, 0)], replace(FACTS, named=True, session="s1"))
-    assert (found.base, len(found.new)) == (said.chains[0], 1)
 
 
 def test_an_anchor_is_asked_for_step_by_step() -> None:
@@ -212,41 +194,6 @@ def test_an_anchor_is_asked_for_step_by_step() -> None:
     assert (found.rebase.depth, found.rebase.answers) == (2, 2)
     assert [(n.index, n.parent, n.depth, n.answers) for n in found.new] == [(2, said.chains[1], 3, 2)]
     assert (found.session, found.found_by) == ("s1", "anchor")
-
-
-def test_an_ambiguous_anchor_leaves_it_to_an_older_one() -> None:
-    stored = talk("a", "only here!", "c", "OK!")
-    said = talk("only here!", "x", "OK!", "e")
-    twin = point(stored, 3, session="s2", preamble=b"brief")
-    rows = [point(stored, 3), twin, point(stored, 1)]
-    assert placement_of(said, FACTS, Lookups([], rows)) == NeedsPath("s1", stored.chains[3])
-    assert placed_with(said, rows[:2]).session is None
-    rows = [point(stored, 3), replace(twin, preamble=b"other")]
-    assert placement_of(said, FACTS, Lookups([], rows)) == NeedsPath("s1", stored.chains[3])
-
-
-def placed_with(said: Conversation, rows: Sequence[StoredPoint]) -> Placement:
-    found = placement_of(said, FACTS, Lookups([], rows, ()))
-    assert isinstance(found, Placement)
-    return found
-
-
-def test_an_anchor_whose_path_is_gone_leaves_plain_new_messages() -> None:
-    stored = talk("a", "b!", "c", "d!")
-    said = talk("c", "d!", "e")
-    found = placed_with(said, [point(stored, 3)])
-    assert (found.rebase, len(found.new)) == (None, 3)
-
-
-def test_a_message_equal_to_one_of_the_prefix_is_a_row_of_its_own() -> None:
-    stored = talk("yes", "b!", "no", "d!")
-    said = talk("yes", "b!", "yes", "d!", "e")
-    known, rows = [point(stored, 1)], [point(stored, 3)]
-    found = placement_of(said, FACTS, Lookups(known, rows, path(stored)))
-    assert isinstance(found, Placement)
-    assert found.rebase is not None
-    assert found.rebase.members == (said.chains[2], stored.chains[3])
-    assert [n.index for n in found.new] == [2, 4]
 
 
 def test_a_new_member_after_a_named_one_is_no_prefix() -> None:

@@ -23,20 +23,6 @@ def said(place: int, by: str, *sentences: str) -> list[Note]:
     ]
 
 
-ASKED = said(2, "user", "How many integers does the inequality of the exam have?")
-WAY = [
-    "First split the inequality into lower bound minus fifteen.",
-    "Then the upper bound is plus five, read from its right half.",
-]
-ANSWER = "So the inequality has 19 integers altogether."
-
-
-def test_of_an_answer_the_sentence_that_ends_it_is_told_with_the_least_room() -> None:
-    notes = [*ASKED, *said(3, "assistant", *WAY, ANSWER)]
-    assert shown(*notes, room=20) == [ANSWER]
-    assert shown(*notes, room=80) == [" ".join((*WAY, ANSWER))]
-
-
 def test_steps_with_files_do_not_push_out_the_newest_commands() -> None:
     runs = [Note("command", f"`make c{n}`: ok", n, 1, "tool", subject=f"make c{n}") for n in range(7)]
     moves = [Note("command", f"`mv a{n} b{n}`: ok", 7 + n, 1, "tool") for n in range(6)]
@@ -64,19 +50,6 @@ def test_a_sentence_that_binds_is_not_told_again_with_its_request() -> None:
     told = "\n".join(shown(*asked, bound, room=200))
     assert told.count("9322") == 1
     assert "room 1" in told
-
-
-def test_an_outcome_that_was_told_twice_stands_once_and_lets_another_stand() -> None:
-    ends = [
-        Note("outcome", text, n, n, "assistant")
-        for n, text in enumerate(("One.", "Two.", "Three.", "Three."))
-    ]
-    assert shown(*ends) == ["One.", "Two.", "Three."]
-
-
-def test_what_one_message_told_stands_in_its_order() -> None:
-    steps = [Note("task", f"[ ] step {n}", 3, 1, "assistant", binds=True) for n in range(5)]
-    assert shown(*steps) == [note.text for note in steps]
 
 
 def test_a_message_has_three_facts_at_most() -> None:

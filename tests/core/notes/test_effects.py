@@ -6,9 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-from palimpsest.core.notes.effects import effects_in_text, effects_of, open_file_after
+from palimpsest.core.notes.effects import effects_in_text, effects_of
 from palimpsest.core.notes.note import (
     Action,
     Command,
@@ -18,7 +16,6 @@ from palimpsest.core.notes.note import (
     TaskList,
     merged,
     same_file,
-    word_set,
 )
 from palimpsest.core.text.message_text import ToolCall
 
@@ -471,76 +468,3 @@ limit = 2
 )
 def test_edits_written_as_text(text: str, expected: list[object]) -> None:
     assert list(effects_in_text(text)) == expected
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
-    max_leaves=12,
-)
-KEYS = st.sampled_from(
-    sorted(
-        word_set(
-            "path file_path command cmd input patch diff edits old_string new_string content "
-            "todos plan status id query url text chars merge task_progress source destination"
-        )
-    )
-)
-NAMES = st.text(max_size=20) | st.sampled_from(
-    sorted(
-        word_set(
-            "bash shell apply_patch edit write str_replace_editor TodoWrite TaskCreate "
-            "update_plan read grep run_tests cancel_order exec_command write_stdin move_file delete_file"
-        )
-    )
-)
-SCRIPTS = st.text(alphabet="abc ./'\"\\;|&<>()$`#\n\0-=EOF", max_size=60) | st.sampled_from(
-    [
-        "cat > a <<EOF\nx\nEOF",
-        "sed -i",
-        "mv a",
-        "git commit -m",
-        "git",
-        "apply_patch <<EOF",
-        "rm -rf",
-        "sudo",
-        "timeout 5",
-    ]
-)
-
-
-@given(
-    name=NAMES,
-    arguments=st.dictionaries(KEYS, JSON | SCRIPTS, max_size=5).map(json.dumps)
-    | st.text(max_size=60)
-    | JSON.map(json.dumps),
-    result=st.none()
-    | st.text(max_size=80)
-    | JSON.map(json.dumps)
-    | st.sampled_from(["Error: x", "ok", "[File: a (1 lines total)]"]),
-    opened=st.sampled_from(["", "a.py"]),
-)
-@example(name="bash", arguments='{"command": "\\u0000" }', result="", opened="")
-@example(name="bash", arguments='{"command": "\\u00009\\u0000 <<A" }', result="", opened="")
-@example(name="", arguments="[" * 5000, result="{" * 5000, opened="")
-def test_no_call_is_too_odd(name: str, arguments: str, result: str | None, opened: str) -> None:
-    made = ToolCall("1", name, arguments)
-    for found in effects_of(made, result, opened):
-        assert not isinstance(found, FileChange | Action | Command | Failure) or result is not None
-        assert "\n" not in str(getattr(found, "detail", ""))
-        assert len(getattr(found, "said", "")) <= 160
-        assert len(getattr(found, "line", "")) <= 200
-        assert len(getattr(found, "detail", "")) <= 160
-        assert len(getattr(found, "outcome", "")) <= 120
-    open_file_after(made, result)
-
-
-@given(
-    st.text(max_size=300)
-    | st.lists(
-        st.sampled_from([AIDER, PATCH, "<write_to_file>", "</path>", "<path>", "```\n", "=======\n"]),
-        max_size=8,
-    ).map("".join)
-)
-def test_no_text_is_too_odd(text: str) -> None:
-    effects_in_text(text)

@@ -7,8 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from palimpsest.core.notes.facts import Information, newest_of_frames, stems_of
 
 from tests.house.sources import ROOT
@@ -107,19 +105,6 @@ def test_the_same_frame_with_another_value_is_newer(old: str, new: str) -> None:
 )
 def test_another_subject_or_another_frame_is_not_newer(first: str, second: str) -> None:
     assert newest_of_frames([first, second]) == frozenset()
-
-
-def test_the_last_value_is_the_newest() -> None:
-    assert newest_of_frames(["The port is 1.", "The port is 2.", "The port is 3."]) == {2}
-    assert newest_of_frames(["The port is 1.", "The port is 2.", "The port is 1."]) == {2}
-
-
-@given(st.lists(st.text(max_size=60), max_size=12))
-def test_nothing_raises_and_indexes_are_those_given(sentences: list[str]) -> None:
-    best = Information(sentences).best(None, lambda index: len(sentences[index]), 50, 0.01)
-    assert len(set(best)) == len(best)
-    assert set(best) <= set(range(len(sentences)))
-    assert newest_of_frames(sentences) <= set(range(1, len(sentences)))
 
 
 _WORTHS = """

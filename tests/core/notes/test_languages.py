@@ -12,7 +12,6 @@ def test_every_table_has_what_is_asked_of_it() -> None:
             "words",
             "leads",
             "asks",
-            "pin",
             "assent",
             "filler",
             "offer",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from palimpsest.core.notes.edits import change_detail, change_of_diff, changes_of_patch, edits_in_text
 from palimpsest.core.notes.note import FileChange
 
@@ -111,21 +109,3 @@ def test_blocks_without_a_name_belong_to_the_file_before() -> None:
         "```\n<<<<<<< SEARCH\np\n=======\nq\n>>>>>>> REPLACE\n```\n"
     )
     assert [change.path for change in edits_in_text(text)] == ["src/a.py", "src/a.py"]
-
-
-def test_a_block_that_nobody_named_is_no_change() -> None:
-    assert edits_in_text("<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n") == ()
-
-
-PIECES = st.sampled_from(
-    ["*** Update File: a\n", "*** Add File: \n", "*** End Patch\n", "--- a\n", "+++ b\n",
-    "+++ /dev/null\n", "-x\n", "+y\n", "@@\n",
-     "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "```\n", "a.py\n", "rename from a\nrename to b\n"]
-)  # fmt: skip
-
-
-@given(st.lists(PIECES, max_size=14).map("".join))
-def test_no_patch_is_too_odd(text: str) -> None:
-    for change in (*changes_of_patch(text), *edits_in_text(text), change_of_diff(text, "p")):
-        assert change.path
-        assert len(change.detail) <= 160

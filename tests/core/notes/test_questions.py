@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from palimpsest.core.notes.questions import closing_sentences, is_short_answer, question_in
 
 
@@ -92,10 +90,3 @@ def test_other_messages_stand_by_themselves(text: str) -> None:
 )
 def test_the_closing_says_something_in_whole_sentences(text: str, most: int, closing: str) -> None:
     assert closing_sentences(text, most) == closing
-
-
-@given(st.text(max_size=300), st.integers(0, 100))
-def test_nothing_raises_and_what_is_found_is_verbatim(text: str, most: int) -> None:
-    assert question_in(text) in text
-    assert is_short_answer(text) in (True, False)
-    assert len(closing_sentences(text, most)) <= most

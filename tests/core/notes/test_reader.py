@@ -31,34 +31,6 @@ def test_an_edit_that_failed_is_settled_by_one_that_succeeds() -> None:
     assert told("failure", edit("1"), result(FAILED, "1"), edit("2"), result(DONE, "2")) == []
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        (calls("read_file", "2", path="a.py"), result("x = 1", "2")),
-        (edit("2", "b.py"), result(DONE, "2")),
-    ],
-    ids=["reading it", "another file"],
-)
-def test_nothing_else_settles_it(after: tuple[Message, ...]) -> None:
-    assert len(told("failure", edit("1"), result(FAILED, "1"), *after)) == 1
-
-
-def test_a_patch_of_two_files_is_settled_by_either() -> None:
-    patch = "*** Begin Patch\n*** Update File: {}\n@@\n-1\n+2\n{}*** End Patch"
-    both = patch.format("src/a.py", "*** Update File: src/b.py\n@@\n-1\n+2\n")
-    failed = (calls("apply_patch", "1", input=both), result("Error: Failed to find context", "1"))
-    assert len(told("failure", *failed)) == 1
-    again = (calls("apply_patch", "2", input=patch.format("b.py", "")), result("Success.", "2"))
-    assert told("failure", *failed, *again) == []
-
-
-def test_a_look_up_that_failed_is_settled_by_the_same() -> None:
-    missing = (calls("read_file", "1", path="a.py"), result("Error: no such file", "1"))
-    assert len(told("failure", *missing)) == 1
-    found = (calls("read_file", "2", path="a.py"), result("x = 1", "2"))
-    assert told("failure", *missing, *found) == []
-
-
 def test_a_call_that_failed_is_settled_by_the_same_call() -> None:
     def books(ident: str, said: str, flight: str = "HAT-12") -> tuple[Message, ...]:
         return calls("book_flight", ident, flight=flight), result(said, ident)
@@ -84,11 +56,6 @@ def test_an_agents_announcements_and_bare_items_are_no_facts() -> None:
     assert told("fact", narrated) == []
     assert told("fact", decided) == ["I go with integers of cents because floats drift in sums."]
     assert told("fact", says("Options:\n- Arrival: 04:00 PM\n- NM1VX1\nPlease tell me which one.")) == []
-
-
-def test_what_fails_again_stands_once_with_its_newest_error() -> None:
-    found = told("failure", edit("1"), result(FAILED, "1"), edit("2"), result("Error: file is locked", "2"))
-    assert found == ["edit_file a.py: failed, Error: file is locked"]
 
 
 def test_equal_changes_are_one_line_and_those_with_ids_of_their_own_are_not() -> None:
@@ -162,11 +129,6 @@ def test_a_picture_is_told_with_the_sentence_that_speaks_of_it(text: str, words:
     shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     (line,) = told("picture", user([{"type": "text", "text": text}, shown]))
     assert line.endswith(f', with the words "{words}"')
-
-
-def test_a_question_that_asks_for_nothing_in_particular_is_never_passed_over() -> None:
-    asked = [user("Change my flight."), says("Could you please provide those details?")]
-    assert told("open", *asked, user("My name is Omar Davis.")) == []
 
 
 def test_a_call_without_a_result_is_open_until_the_user_speaks() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from palimpsest.core.notes.results import failed, result_of
 
 PYTEST = """============================= test session starts ==============================
@@ -168,25 +166,3 @@ def test_only_the_ends_of_a_huge_result_are_read() -> None:
     quiet = "line of a log\n" * 1_500_000
     assert not failed(quiet + "ERROR: in the middle\n" + quiet)
     assert failed(quiet + "Exit code: 1")
-
-
-@given(
-    st.text(max_size=200)
-    | st.recursive(
-        st.none() | st.integers() | st.text(max_size=9),
-        lambda v: (
-            st.lists(v)
-            | st.dictionaries(
-                st.sampled_from(
-                    ["error", "status", "metadata", "exit_code", "output", "success", "type", "text"]
-                ),
-                v,
-            )
-        ),
-    ).map(json.dumps)
-)
-def test_every_failure_has_a_line_and_no_result_is_too_odd(result: str) -> None:
-    seen = result_of(result)
-    assert len(seen.error()) <= 160
-    assert seen.failed() == failed(result)
-    seen.summary()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from palimpsest.core.notes.rules import rules_in
 
 BINDING = {
@@ -330,17 +328,3 @@ def test_a_short_message_in_a_language_without_a_table_counts_whole() -> None:
 
 def test_what_another_said_in_a_quoted_line_is_no_rule() -> None:
     assert rules_in("> Never answer in English.\nI got this mail, what does it mean?") == ()
-
-
-PARTS = st.sampled_from(
-    [*lines(BINDING), *lines(NOT_BINDING), "```", "> a", "1. ", "- ", "\n", "\n\n", " ", "…"]
-)
-
-
-@given(
-    st.one_of(
-        st.text(max_size=300), st.lists(PARTS, max_size=8).map(" ".join), st.lists(PARTS).map("\n".join)
-    )
-)
-def test_rules_are_verbatim_parts_of_any_text(text: str) -> None:
-    assert all(rule in text for rule in rules_in(text))

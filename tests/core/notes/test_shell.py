@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from palimpsest.core.notes.note import Action, Command, Effect, Failure, FileChange, FileRead, word_set
+from palimpsest.core.notes.note import Action, Command, Effect, Failure, FileChange, FileRead
 from palimpsest.core.notes.results import result_of
 from palimpsest.core.notes.shell import effects_of_script
 
@@ -178,24 +176,3 @@ def test_a_patch_in_a_shell_that_failed() -> None:
     script = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.py\n-x\n+y\n*** End Patch\nEOF"
     found = effects_of_script(script, result_of("Exit code: 1\nOutput:\nFailed to find context"))
     assert found == (Failure("apply_patch a.py", "Failed to find context", ("a.py",)),)
-
-
-def test_nothing_is_known_before_the_result() -> None:
-    assert effects_of_script("rm a.py", None) == ()
-    assert effects_of_script("cat a.py", None) == (FileRead("a.py"),)
-
-
-SIGNS = sorted(word_set("> >> < << <<EOF && || ; | & ( ) { } ' # \\ ` $("))
-NAMES = sorted(
-    word_set("rm mv cp sed -i git commit -m cat tee a.py bash -c then fi if apply_patch curl -X EOF")
-)
-WORDS = st.sampled_from([*NAMES, *SIGNS, "\n", '"', "\0", "\0001\0"])
-
-
-@given(
-    st.lists(WORDS, max_size=14).map(" ".join) | st.text(max_size=80),
-    st.sampled_from(["", "Error: x", "Exit code: 0"]),
-)
-def test_no_script_is_too_odd(script: str, result: str) -> None:
-    for found in effects_of_script(script, result_of(result)):
-        assert "\0" not in repr(found).replace("\\x00", "\0")

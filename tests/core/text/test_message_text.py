@@ -9,7 +9,6 @@ import pytest
 from palimpsest.core.text.message_text import (
     calls_of,
     cut_to,
-    headline,
     text_of,
     text_without_data,
     without_data,
@@ -30,15 +29,6 @@ def test_long_text_keeps_seventy_percent_head_and_thirty_percent_tail() -> None:
     assert "MIDDLE" not in cut
     head, tail = cut.split("\n[...")[0], cut.split("...]\n")[1]
     assert 0.69 < len(head) / (len(head) + len(tail)) < 0.71
-
-
-def test_short_limits_keep_the_head_alone() -> None:
-    assert cut_to("x" * 700, 599).startswith("x" * 590)
-    assert "left out" not in cut_to("x" * 700, 599)
-
-
-def test_what_fits_is_not_touched() -> None:
-    assert cut_to("x" * 600, 600) == "x" * 600
 
 
 @pytest.mark.spec("A22")
@@ -79,8 +69,3 @@ def test_calls_give_their_scalar_values_in_order() -> None:
     broken = {"id": "c", "type": "function", "function": {"name": "run", "arguments": "{oops"}}
     (call,) = calls_of(message({"role": "assistant", "content": None, "tool_calls": [broken]}))
     assert call.values() == ("{oops",)
-
-
-def test_a_headline_is_one_short_line() -> None:
-    assert headline("\n\n  First line \nsecond", 80) == "First line"
-    assert headline("one two three four five six", 18) == "one two three ..."

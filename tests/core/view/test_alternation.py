@@ -69,20 +69,6 @@ def test_neighbouring_users_become_one_and_their_text_is_as_spelled() -> None:
 
 
 @pytest.mark.spec("A46")
-def test_text_parts_stay_parts_with_their_own_fields() -> None:
-    cached = text_part("b", cache_control={"type": "ephemeral"})
-    (message,) = merged([raw(user("a")), raw(said(cached, text_part("c"))), raw(user("d"))])
-    fields = json.loads(message)
-    assert fields["content"] == [
-        text_part("a"),
-        {**cached, "text": "\n\nb"},
-        text_part("c"),
-        text_part("\n\nd"),
-    ]
-    assert text_of(fields) == "a\n\nbc\n\nd"
-
-
-@pytest.mark.spec("A46")
 @pytest.mark.parametrize(
     "left_alone",
     [
@@ -104,18 +90,6 @@ def test_what_is_not_text_of_the_same_user_is_left_alone(left_alone: dict[str, A
     assert merged(messages) == messages
 
 
-@pytest.mark.spec("A46")
-def test_users_of_one_name_are_merged_and_keep_it() -> None:
-    (made,) = merged([raw({**user("a"), "name": "bob"}), raw({**user("b"), "name": "bob"})])
-    assert json.loads(made) == {"role": "user", "content": "a\n\nb", "name": "bob"}
-
-
-@pytest.mark.spec("A46")
-def test_tool_groups_are_untouched() -> None:
-    messages = tuple(map(raw, [user("go"), calls("a", "b"), result("b", "2"), result("a", "1"), user("on")]))
-    assert merged(messages) == messages
-
-
 @pytest.mark.spec("D19")
 def test_a_summary_is_acknowledged_before_the_next_user_message() -> None:
     messages = tuple(map(raw, [system("s"), user("task"), user("summary"), user("recent")]))
@@ -130,12 +104,6 @@ def test_no_acknowledgement_where_no_user_message_follows(after: list[dict[str, 
     messages = tuple(map(raw, [user("summary"), *after]))
     assert acknowledged(messages, 0) == messages
     assert acknowledged(messages, None) == messages
-
-
-@pytest.mark.spec("D19")
-def test_an_instruction_between_does_not_hide_the_user_message() -> None:
-    made = acknowledged([raw(user("summary")), raw(system("rule")), raw(user("go"))], 0)
-    assert [json.loads(m)["role"] for m in made] == ["user", "assistant", "system", "user"]
 
 
 @pytest.mark.spec("A46")

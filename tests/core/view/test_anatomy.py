@@ -68,12 +68,6 @@ def test_every_message_has_one_fate_and_the_compaction_that_folded_it_first() ->
     assert {one.fate for one in fates_of(TALK, rendered(TALK, None, count_text), [])} == {"whole"}
 
 
-def test_a_lineage_that_names_itself_ends() -> None:
-    loop = made(3, name="c1", parent="c1")
-    assert lineage_of(loop, [loop]) == [loop]
-    assert lineage_of(None, [loop]) == []
-
-
 def test_the_shares_of_a_prompt_are_all_of_it() -> None:
     view = rendered(TALK, made(5, 0), count_text)
     shares = shares_of(view.parts, 70, lambda _: 4)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from palimpsest.core.view.validity import groups_of
 
-from tests.core.histories import assistant, calls, conversation, message, result, user
+from tests.core.histories import assistant, calls, conversation, result, user
 
 
 def cuts(*fields: dict[str, Any]) -> tuple[int, ...]:
@@ -35,10 +35,6 @@ def test_an_aborted_call_does_not_catch_a_later_result_of_its_id() -> None:
     )
 
 
-def test_a_half_answered_group_ends_with_its_last_result() -> None:
-    assert cuts(user("go"), calls("a", "b"), result("a", "1"), user("stop"), assistant("ok")) == (1, 3, 4)
-
-
 def test_a_late_result_holds_together_all_that_stands_between() -> None:
     assert cuts(
         user("go"), calls("a", "b"), result("a", "1"), user("wait"), result("b", "2"), user("ok")
@@ -52,9 +48,3 @@ def test_a_result_nobody_called_for_never_starts_a_tail() -> None:
 def test_the_legacy_call_and_its_function_message_are_one() -> None:
     call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     assert cuts(user("go"), call, {"role": "function", "name": "f", "content": "1"}, user("ok")) == (1, 3)
-
-
-def test_no_message_and_one_message_have_no_cut() -> None:
-    assert cuts() == ()
-    assert cuts(user("go")) == ()
-    assert groups_of([message(result("a", "1"))])[0].start == 0

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 
 from palimpsest.core.history.message import Conversation
-from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.findings import Found, TurnCost, findings_of
 
 from tests.core.histories import assistant, calls, conversation, prose, result, user
@@ -27,16 +26,6 @@ def found(
     talk: Conversation = TALK, schema: bytes | None = None, taken: Sequence[TurnCost] = ()
 ) -> list[Found]:
     return findings_of(talk, schema, taken, WINDOW, len)
-
-
-def test_results_of_a_twentieth_of_the_window_are_large() -> None:
-    results = [result(name, prose(size)) for name, size in (("a", 900), ("b", 10), ("c", 600))]
-    talk = conversation([user("Go."), calls("a", "b", "c"), *results])
-    (large,) = found(talk)
-    assert (large.kind, large.times) == ("large_result", 2)
-    assert large.names == (context_id(talk.names[2]), context_id(talk.names[4]))
-    assert 1_500 <= large.tokens < 1_600
-    assert found() == []
 
 
 def test_tools_that_nobody_calls_count_from_ten_turns_on_where_others_are_called() -> None:

@@ -25,26 +25,12 @@ def test_each_overflow_comes_lower_until_nothing_is_left() -> None:
     assert talk.view.parts[-1].raw == talk.conversation.messages[-1].raw
 
 
-@pytest.mark.spec("A29")
-def test_an_overflow_comes_down_to_its_own_target() -> None:
-    talk = chat(44)
-    talk.carry_out(talk.plan_overflow())
-    assert talk.tokens <= 0.35 * talk.budget.available_tokens
-
-
 @pytest.mark.spec("F35")
 def test_a_second_compaction_by_hand_finds_nothing_to_do() -> None:
     talk = chat(10)
     plan = talk.plan_manual()
     assert isinstance(plan, Fold)
     talk.carry_out(plan)
-    assert isinstance(talk.plan_manual(), Send)
-
-
-@pytest.mark.spec("F35")
-def test_by_hand_there_is_nothing_to_do_right_after_a_fold_at_the_trigger() -> None:
-    talk = chat(45)
-    talk.carry_out(talk.plan())
     assert isinstance(talk.plan_manual(), Send)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from palimpsest.core.budget.budget import Window, budget_of
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
-from palimpsest.core.view.outcomes import Fold, MaskOnly, Send
+from palimpsest.core.view.outcomes import Fold, Send
 from palimpsest.core.view.validity import groups_of, is_cut
 
 from tests.core.histories import assistant, calls, prose, result, system, user
@@ -32,12 +32,6 @@ def talk_of(turns: int, *, preset: str, window: int = 10_000, size: int = 100, *
     for turn in range(turns):
         talk.says(assistant(prose(size, f"a{turn}")), user(prose(size, f"u{turn}")))
     return talk
-
-
-@pytest.mark.spec("A03")
-@pytest.mark.parametrize(("window", "tokens"), [(200_000, 180_000), (128_000, 115_200), (16_000, 14_400)])
-def test_where_handoff_begins(window: int, tokens: int) -> None:
-    assert trigger(PRESETS["handoff"], window) == tokens
 
 
 @pytest.mark.spec("D13")
@@ -128,20 +122,6 @@ def test_around_its_mark_it_compacts_once(preset: str) -> None:
             done += 1
         talk.says(assistant(prose(20, f"x{turn}")), user("go on"))
     assert done <= 1 + (preset == "worker")
-
-
-@pytest.mark.spec("F06")
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_no_preset_stops_compacting(preset: str) -> None:
-    talk = talk_of(1, preset=preset, window=6_000, trigger_reserve_tokens=0)
-    for turn in range(150):
-        for _ in range(3):
-            plan = talk.plan()
-            if isinstance(plan, Fold | MaskOnly):
-                talk.carry_out(plan, prose(150))
-        assert talk.tokens <= talk.budget.ceiling_tokens
-        talk.says(assistant(prose(90, f"x{turn}")), user(prose(60)))
-    assert len(talk.compactions) > 2
 
 
 @pytest.mark.spec("A14")

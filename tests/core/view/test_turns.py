@@ -85,16 +85,3 @@ def _grows(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> bool:
 def _content(raw: bytes) -> str:
     content: Any = json.loads(raw)["content"]
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
-
-
-def test_a_record_without_the_word_gives_the_view_it_always_gave() -> None:
-    session = Session(3)
-    while not session.compactions:
-        session.grow()
-        plan = session.plan()
-        if isinstance(plan, Fold | MaskOnly):
-            session.compactions.append(session.carried_out(plan))
-    view = session.view()
-    assert as_sent(view) is view
-    assert not session.compactions[0].alternates
-    assert "acknowledgement" not in {part.kind for part in view.parts}

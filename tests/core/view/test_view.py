@@ -2,7 +2,7 @@ import json
 
 import pytest
 from palimpsest.core.view.compaction import Compaction, Mask
-from palimpsest.core.view.view import applicable, fits, view_of
+from palimpsest.core.view.view import applicable, view_of
 
 from tests.core.histories import (
     assistant,
@@ -77,20 +77,6 @@ def test_instructions_then_task_then_kept_then_summary_then_tail() -> None:
     assert block == {"role": "user", "content": "what was said"}
 
 
-def test_the_preamble_is_always_that_of_this_request() -> None:
-    chat = talk()
-    made = record(chat, 5, 0)
-    chat.fields[0] = system("be brief")
-    assert json.loads(view_of(chat.conversation, made, count_text).parts[0].raw)["content"] == "be brief"
-
-
-def test_a_list_that_starts_with_a_user_message_still_does() -> None:
-    chat = talk()
-    for kept in ((), (1,), (0, 1)):
-        view = view_of(chat.conversation, record(chat, 5, *kept), count_text)
-        assert json.loads(view.parts[1].raw)["role"] == "user"
-
-
 @pytest.mark.spec("F27")
 def test_an_edit_before_the_watermark_stops_using_the_summary() -> None:
     chat = talk()
@@ -109,12 +95,6 @@ def test_a_rewind_to_the_watermark_does_not_hide_the_newest_message() -> None:
     assert applicable([made], conversation(chat.fields[:9])) is made
 
 
-def test_a_newest_user_message_that_is_kept_may_stand_before_the_cut() -> None:
-    chat = Talk(user("go"), calls("a"), result("a", "1"), calls("b"), result("b", "2"))
-    assert applicable([record(chat, 3, 0)], chat.conversation) is not None
-    assert applicable([record(chat, 3)], chat.conversation) is None
-
-
 def test_the_newest_of_equal_watermarks_applies_and_the_deepest_before_that() -> None:
     chat = talk()
     old, new, deep = (
@@ -126,14 +106,6 @@ def test_the_newest_of_equal_watermarks_applies_and_the_deepest_before_that() ->
     assert applicable([deep, old, new], chat.conversation) is deep
 
 
-def test_masks_made_on_a_sibling_path_do_not_displace_this_paths_own() -> None:
-    chat = Talk(user("go"), calls("a"), result("a", prose(900)), assistant("ok"), user("next"))
-    mine = record(chat, 0, masks=(Mask(chat.conversation.chains[2], 100),), name="mine")
-    theirs = record(chat, 0, masks=(Mask(b"elsewhere" * 3, 100),), name="theirs")
-    assert applicable([mine, theirs], chat.conversation) is mine
-    assert applicable([theirs], chat.conversation) is None
-
-
 def test_a_masked_result_is_shown_shortened_and_counted_so() -> None:
     chat = Talk(user("go"), calls("a"), result("a", prose(900)))
     mask = Mask(chat.conversation.chains[2], 400)
@@ -143,10 +115,3 @@ def test_a_masked_result_is_shown_shortened_and_counted_so() -> None:
     assert part.tokens < 200
     assert json.loads(part.raw)["tool_call_id"] == "a"
     assert not any(other.masked for other in view.parts[:2])
-
-
-def test_fits_is_about_the_whole_prompt() -> None:
-    chat = Talk(system(prose(500)), user(prose(300)), window=1_000)
-    assert fits(chat.view, chat.budget)
-    chat.says(assistant(prose(200)))
-    assert not fits(chat.view, chat.budget)

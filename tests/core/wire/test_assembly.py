@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.history.read import read_answer
 from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Usage, Verdict
 from palimpsest.core.wire.streams import FrameSplitter, data_of
 
@@ -35,31 +34,6 @@ def message_of(*deltas: dict[str, Any]) -> dict[str, Any]:
 
 def call(index: int | None, **fields: Any) -> dict[str, Any]:
     return {"tool_calls": [fields if index is None else {"index": index} | fields]}
-
-
-def test_text_is_joined_in_order() -> None:
-    message = message_of(
-        {"role": "assistant", "content": "", "refusal": None}, {"content": "Hel"}, {"content": "lo"}, {}
-    )
-    assert message == {"role": "assistant", "content": "Hello"}
-
-
-def test_every_streamed_text_is_joined_apart() -> None:
-    message = message_of(
-        {"role": "assistant", "reasoning_content": "I "},
-        {"reasoning_content": "think", "reasoning": "so"},
-        {"reasoning": " do", "refusal": "I can"},
-        {"refusal": "not", "x-unknown": "a"},
-        {"x-unknown": "b"},
-    )
-    assert message == {
-        "role": "assistant",
-        "content": None,
-        "reasoning_content": "I think",
-        "reasoning": "so do",
-        "refusal": "I cannot",
-        "x-unknown": "ab",
-    }
 
 
 @pytest.mark.spec("W10")
@@ -146,15 +120,6 @@ def test_padding_and_logprobs_are_no_part_of_the_message() -> None:
     assert json.loads(assembly.choices()[0].message_body) == {"role": "assistant", "content": "a"}
 
 
-def test_a_character_cut_between_two_deltas_is_whole_again() -> None:
-    halves = [
-        rb'{"choices":[{"index":0,"delta":{"content":"\ud83d"}}]}',
-        rb'{"choices":[{"delta":{"content":"\ude00"}}]}',
-    ]
-    assert json.loads(assembled(halves).choices()[0].message_body)["content"] == "😀"
-    assert json.loads(assembled(halves[:1]).choices()[0].message_body)["content"] == "\ud83d"
-
-
 def test_the_frame_that_finishes_is_named() -> None:
     assembly = Assembly()
     assert assembly.feed(chunk({"role": "assistant", "content": "a"})) == ORDINARY
@@ -167,47 +132,6 @@ def test_the_frame_that_finishes_is_named() -> None:
     assert assembly.feed(b"[DONE]") == Verdict(done=True)
     assert assembly.usage == Usage(prompt_tokens=3, completion_tokens=1, cached_tokens=2)
     assert assembly.choices() == (AnsweredChoice(0, b'{"role":"assistant","content":"a"}', "stop"),)
-
-
-def test_the_last_of_several_choices_finishes() -> None:
-    assembly = Assembly(n=2)
-    assert assembly.feed(chunk({"content": "a"}, index=0)) == ORDINARY
-    assert assembly.feed(chunk({}, "stop", index=0)) == ORDINARY
-    assert assembly.feed(chunk({"content": "b"}, index=1)) == ORDINARY
-    assert assembly.feed(chunk({}, "length", index=1)) == Verdict(finishes=True)
-    assert [(c.index, c.finish_reason) for c in assembly.choices()] == [(0, "stop"), (1, "length")]
-
-
-def test_fewer_choices_than_asked_for_are_finished_by_done() -> None:
-    assembly = Assembly(n=3)
-    assembly.feed(chunk({"content": "a"}, "stop"))
-    assert not assembly.is_finished
-    assembly.feed(b" [DONE]")
-    assert assembly.is_finished
-
-
-def test_done_alone_finishes_nothing() -> None:
-    cut = assembled([chunk({"content": "a"}), b"[DONE]"])
-    assert not cut.is_finished
-    assert cut.choices()[0].finish_reason is None
-    assert not assembled([b"[DONE]"]).is_finished
-
-
-def test_an_empty_finish_reason_is_none() -> None:
-    assert not assembled([chunk({"content": "a"}, "")]).is_finished
-
-
-def test_counts_in_every_chunk_do_not_make_it_a_usage_frame() -> None:
-    assembly = Assembly()
-    assert assembly.feed(chunk({"content": "a"}, usage={"prompt_tokens": 1})) == ORDINARY
-    assert assembly.feed(chunk({"content": "b"}, usage={"prompt_tokens": 2})) == ORDINARY
-    assert assembly.usage == Usage(prompt_tokens=2)
-
-
-def test_a_whole_message_in_one_chunk_is_taken_once() -> None:
-    whole = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}'
-    assert json.loads(assembled([whole]).choices()[0].message_body)["content"] == "a"
-    assert json.loads(assembled([chunk({"content": "a"}), whole]).choices()[0].message_body)["content"] == "a"
 
 
 @pytest.mark.parametrize(
@@ -225,61 +149,6 @@ def test_an_error_is_no_answer(data: bytes) -> None:
     assert assembly.feed(data) == Verdict(error=True)
     assert assembly.error == data
     assert not assembly.is_finished
-
-
-@pytest.mark.parametrize(
-    ("data", "unreadable"),
-    [
-        (b"", 1),
-        (b"not json", 1),
-        (b"\xff", 1),
-        (b"[" * 100_000, 1),
-        (b'{"choices":' + b"[" * 900 + b"]" * 900 + b"}", 1),
-        (b'{"choices":[{"delta":' + b'{"a":' * 300 + b"1" + b"}" * 301 + b"]}", 1),
-        (b"7", 1),
-        (b"[]", 1),
-        (b"null", 1),
-        (b"{}", 0),
-        (b'{"error":null}', 0),
-        (b'{"choices":null}', 0),
-        (b'{"choices":{"a":1}}', 0),
-        (b'{"choices":[7,null,"x",[]]}', 0),
-        (b'{"choices":[{"index":"a","delta":7,"finish_reason":9}]}', 0),
-        (b'{"choices":[{"delta":{"tool_calls":{"a":1}}}]}', 0),
-        (b'{"choices":[{"delta":{"tool_calls":[7,null,{"index":"x"},{"index":1e400}]}}]}', 0),
-        (b'{"choices":[{"delta":{"content":{"a":1},"role":5,"function_call":"f"}}]}', 0),
-    ],
-)
-def test_anything_may_come(data: bytes, unreadable: int) -> None:
-    assembly = assembled([chunk({"content": "a"}), data, chunk({"content": "b"})])
-    assert assembly.unreadable == unreadable
-    assert not assembly.is_finished
-    for choice in assembly.choices():
-        json.loads(choice.message_body)
-
-
-DELTA_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(0, 3) | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["index", "id", "type", "name", "text", "function"]), inner, max_size=3
-        )
-    ),
-    max_leaves=6,
-)
-DELTAS = st.dictionaries(
-    st.sampled_from(["role", "content", "tool_calls", "function_call", "audio", "reasoning_details", "x"]),
-    DELTA_VALUES,
-    max_size=4,
-)
-
-
-@given(st.lists(DELTAS, max_size=6))
-def test_no_delta_whatever_breaks_the_sum(deltas: list[dict[str, Any]]) -> None:
-    assembly = assembled(chunk(delta) for delta in deltas)
-    for choice in assembly.choices():
-        assert read_answer(choice.message_body, lambda fields: 1).raw == choice.message_body
 
 
 PIECES = st.lists(st.text(max_size=4), min_size=1, max_size=5)

@@ -73,17 +73,6 @@ def test_what_is_further_does_not_depend_on_order_and_tells_places_apart() -> No
     ]  # fmt: skip
 
 
-def test_what_is_left_of_a_request_without_its_credentials() -> None:
-    headers = [(b"X-Token", b"a"), (b"Cookie", b"theme=dark; session=s; lang=en"), (b"x", b"1")]
-    assert USUAL_NAMES.without(headers) == [(b"Cookie", b"theme=dark; lang=en"), (b"x", b"1")]
-    assert USUAL_NAMES.only(headers) == [(b"X-Token", b"a"), (b"Cookie", b"session=s")]
-    assert USUAL_NAMES.without([(b"cookie", b"session=s")]) == []
-    assert USUAL_NAMES.target_without("/m?key=k&a=%20b&api_key=2&c") == "/m?a=%20b&c"
-    assert USUAL_NAMES.target_without("/m?key=k") == "/m"
-    assert USUAL_NAMES.target_without("/m?a=1") == "/m?a=1"
-    assert USUAL_NAMES.target_without("/m") == "/m"
-
-
 def test_an_operator_may_add_names_and_take_some_out() -> None:
     names = CredentialNames(("x-badge", "cookie"), ("who",), ("x-acme-token",))
     assert names.counts("x-badge", "header")

@@ -35,25 +35,11 @@ def test_the_pieces_make_the_body_again(fields: dict[str, Any]) -> None:
     assert tools_in(envelope) == request.tools
 
 
-def test_requests_that_differ_in_a_short_member_share_the_long_ones() -> None:
-    one, two = envelope_of(parsed(tools=TOOLS, seed=1)), envelope_of(parsed(tools=TOOLS, seed=2))
-    assert one[1:] == two[1:] == (json.dumps(TOOLS, separators=(",", ":")).encode(),)
-    assert len(one[0]) < 100
-    assert envelope_of(parsed(tools=TOOLS))[1:] == one[1:]
-
-
 @pytest.mark.parametrize("fields", [{"tools": TOOLS}, {"tools": [TOOLS[0], {"type": "x"}], "seed": 3}, {}])
 def test_with_our_tools_it_is_the_body_that_offers_them(fields: dict[str, Any]) -> None:
     request = parsed(**fields)
     envelope = envelope_of(request, [*request.edits_beside, tools_edit(request)])
     assert body_with(envelope, request.message_spans) == offering(request, request.message_spans)
-
-
-def test_other_edits_are_made_in_the_rest() -> None:
-    changed = replace(parsed(tools=TOOLS, store=True), dropped=("store",), upstream_model="n")
-    envelope = envelope_of(changed, changed.own_edits)
-    assert body_with(envelope, changed.message_spans) == changed.edited_body
-    assert b"store" not in envelope[0]
 
 
 def test_an_input_that_is_no_list_stays_in_the_rest() -> None:

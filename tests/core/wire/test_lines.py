@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.wire.streams import LineSplitter, data_of_line
+from palimpsest.core.wire.streams import LineSplitter
 from palimpsest.errors import UpstreamError
 
 PARTS = st.lists(st.sampled_from([b"\n", b"\r\n", b"{}", b'{"a":1}', b" ", b"\r"]), max_size=12)
@@ -34,8 +34,3 @@ def test_a_line_longer_than_the_limit_is_not_held() -> None:
     splitter.feed(b"ab")
     with pytest.raises(UpstreamError):
         splitter.feed(b"cd\n")
-
-
-def test_the_data_of_a_line_is_what_stands_on_it() -> None:
-    assert data_of_line(b' {"a":1}\r\n') == b'{"a":1}'
-    assert data_of_line(b"\r\n") is None

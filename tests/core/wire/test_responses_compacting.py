@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from palimpsest.core.wire.compaction_items import (
-    is_ours,
     item_of,
     summary_in,
     threshold_in,
@@ -29,16 +28,6 @@ def test_an_item_of_ours_is_read_back_and_goes_out_as_a_users_words() -> None:
     plain = {"type": "message", "role": "user", "content": SUMMARY}
     assert json.loads(with_plain_summaries(encoded(item))) == plain
     assert json.loads(b"[" + with_plain_summaries(encoded([item, {"n": 1}])) + b"]") == [plain, {"n": 1}]
-
-
-@pytest.mark.parametrize("text", ["gAAAAB", "palimpsest:1:%", "palimpsest:1:gAAA", 5, None])
-def test_what_is_not_ours_is_left_as_it_is(text: object) -> None:
-    item = {"type": "compaction", "encrypted_content": text}
-    raw = json.dumps(item, indent=1).encode()
-    assert summary_in(item) is None
-    assert not is_ours(raw)
-    assert with_plain_summaries(raw) == raw
-    assert not is_ours(json.dumps({"role": "user", "content": item_of(SUMMARY, "1")}).encode())
 
 
 @pytest.mark.parametrize(
@@ -71,13 +60,3 @@ def test_members_are_taken_out_with_one_comma_each(body: str, expected: str) -> 
 )
 def test_a_threshold_is_the_least_that_means_something(management: object, tokens: int) -> None:
     assert threshold_in(management) == tokens
-
-
-def test_a_trigger_is_no_message_and_stays_the_last_item() -> None:
-    trigger = b'{ "type": "compaction_trigger"}'
-    body = b'{"input":[{"role":"user","content":"x"},{"type":"reasoning","id":"r"},' + trigger + b"]}"
-    request = parse_responses_request(body, RequestLimits(64, 100))
-    assert request is not None
-    assert request.trigger == trigger
-    assert request.message_spans == (b'{"role":"user","content":"x"}', b'[{"type":"reasoning","id":"r"}]')
-    assert request.spliced(request.message_spans) == body

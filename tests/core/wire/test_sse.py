@@ -39,14 +39,6 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
     return [stream[a:b] for a, b in pairwise(edges)]
 
 
-@given(streams(), st.lists(st.integers(0, 120), max_size=12))
-def test_frames_are_the_same_under_every_chunking(stream: bytes, places: list[int]) -> None:
-    whole, rest = frames_of([stream])
-    assert b"".join(whole) + rest == stream
-    assert frames_of(cut(stream, places)) == (whole, rest)
-    assert frames_of([bytes([byte]) for byte in stream]) == (whole, rest)
-
-
 @pytest.mark.spec("W11")
 def test_a_stream_cut_at_every_byte_gives_the_same_frames() -> None:
     stream = (
@@ -81,12 +73,6 @@ def test_a_frame_above_the_limit_is_refused_after_all_before_it(
     assert given_out == whole[:allowed]
 
 
-def test_the_limit_is_inclusive() -> None:
-    assert frames_of([b"data: 1\n\n"], limit=9) == ([b"data: 1\n\n"], b"")
-    with pytest.raises(UpstreamError):
-        frames_of([b"data: 12\n\n"], limit=9)
-
-
 def test_an_event_is_given_out_with_its_last_byte() -> None:
     splitter = FrameSplitter(LIMIT)
     assert splitter.feed(b"data: 1\n") == []
@@ -118,9 +104,3 @@ def test_an_event_is_given_out_with_its_last_byte() -> None:
 )
 def test_data_of_an_event(frame: bytes, data: bytes | None) -> None:
     assert data_of(frame) == data
-
-
-@given(st.lists(st.binary(max_size=8).filter(lambda b: not set(b) & set(b"\r\n")), min_size=1), ENDS)
-def test_data_lines_are_joined_as_the_standard_says(values: list[bytes], end: bytes) -> None:
-    frame = b"".join(b"data: " + value + end for value in values) + end
-    assert data_of(frame) == b"\n".join(values)

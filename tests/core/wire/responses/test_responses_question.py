@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import msgspec
 import pytest
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import RequestLimits
@@ -13,7 +11,6 @@ from palimpsest.core.wire.responses.question import (
     has_unreadable_reasoning,
     previous_of,
     prompt_members_of,
-    question_fields,
     said_in,
 )
 from palimpsest.core.wire.responses.request import parse_responses_request
@@ -65,22 +62,6 @@ def test_a_form_of_answers_is_not_asked_of_a_summary(text: bytes, goes: bool) ->
 
 
 SYSTEM, USER = b'{"role":"system","content":"Sum up."}', b'{"role":"user","content":"a"}'
-ANSWER = b'[{"type":"reasoning","id":"r"}, {"type":"message","role":"assistant","content":"b"}]'
-
-
-def test_a_question_of_its_own_has_its_instructions_in_their_field() -> None:
-    fields = json.loads(msgspec.json.encode(question_fields([SYSTEM, USER], None)))
-    assert fields == {"instructions": "Sum up.", "input": [json.loads(USER)], "store": False}
-    # There must be an input.
-    assert question_fields([SYSTEM], None).keys() == {"input", "store"}
-
-
-def test_behind_a_prompt_the_items_stand_as_they_stood() -> None:
-    fields = question_fields([SYSTEM, USER, ANSWER, USER], (("reasoning", b'{ "effort":"low"}'),))
-    assert msgspec.json.encode(fields) == (
-        b'{"reasoning":{ "effort":"low"},"input":[' + SYSTEM + b"," + USER + b"," + ANSWER[1:-1] + b"," + USER
-        + b'],"store":false}'
-    )  # fmt: skip
 
 
 def said(*texts: str) -> Json:
@@ -120,11 +101,6 @@ CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_toke
 )  # fmt: skip
 def test_what_an_answer_says(fields: Json, expected: QuestionAnswer | None) -> None:
     assert said_in({"status": "completed", **fields}) == expected
-
-
-def test_what_is_no_answer() -> None:
-    payloads: tuple[Any, ...] = (None, [], "x", 5)
-    assert [said_in(payload) for payload in payloads] == [None] * 4
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from palimpsest.core.wire.compaction_items import item_of
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.request import ChatRequest, RequestLimits
 from palimpsest.core.wire.responses.items import LONGEST_ID, ids_in, referenced_id, unique_item
-from palimpsest.core.wire.responses.request import answer_with, parse_responses_request, runs_with, with_items
+from palimpsest.core.wire.responses.request import parse_responses_request, with_items
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "x"}
@@ -112,27 +112,6 @@ def test_names_are_told_and_go_out_as_names() -> None:
     assert decoded(request.spliced(request.message_spans[3:]))["input"] == sent["input"][4:]
 
 
-def test_what_is_not_known_stays_a_name() -> None:
-    unknown = {"type": "item_reference", "id": "other"}
-    request = resolved(USER, named(THOUGHT), unknown, USER)
-    assert [decoded(raw) for raw in request.message_spans] == [USER, [THOUGHT, unknown], USER]
-    assert dict(request.references) == {1: "rs_1"}
-    assert decoded(request.spliced(request.message_spans)) == decoded(request.body)
-
-
-def test_an_item_named_twice_in_an_answer_is_in_it_once() -> None:
-    request = resolved(USER, named(WORDS), named(THOUGHT), named(WORDS), USER, THOUGHT, named(THOUGHT))
-    assert [decoded(raw) for raw in request.message_spans] == [USER, [WORDS, THOUGHT], USER, [THOUGHT]]
-    assert decoded(request.spliced(request.message_spans)) == decoded(request.body)
-
-
-def test_equal_answers_go_out_alike_as_the_first_did() -> None:
-    """What comes later must not change how a prompt begins (P10)."""
-    for first, then in ((named(WORDS), WORDS), (WORDS, named(WORDS))):
-        request = resolved(USER, first, USER, then)
-        assert decoded(request.spliced(request.message_spans))["input"] == [USER, first, USER, first]
-
-
 def test_a_compaction_of_ours_is_never_sent_as_a_name() -> None:
     ours = item_of("Folded.", "7")
     request = parsed({"type": "item_reference", "id": ours["id"]}, named(WORDS), USER)
@@ -152,11 +131,3 @@ def test_named_or_told_it_is_the_same_conversation(items: list[Json], data: st.D
     assert [decoded(raw) for raw in request.message_spans] == [decoded(raw) for raw in whole.message_spans]
     assert decoded(request.spliced(request.message_spans)) == decoded(request.body)
     assert decoded(request.whole.spliced(request.message_spans)) == decoded(whole.body)
-
-
-def test_one_answer_with_its_items() -> None:
-    request = parsed(USER, named(THOUGHT), named(CALL), named(THOUGHT))
-    items = {1: KNOWN["rs_1"], 2: KNOWN["fc_1"], 3: KNOWN["rs_1"]}
-    (_, _), (run, told) = runs_with(request, items)
-    assert run == range(1, 4)
-    assert told == answer_with(request, run, items) == b"[" + KNOWN["rs_1"] + b"," + KNOWN["fc_1"] + b"]"

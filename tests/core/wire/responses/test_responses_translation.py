@@ -62,20 +62,6 @@ def test_each_has_its_counterpart(message: Json, item: Json | list[Json]) -> Non
     assert read[0].canonical == read[1].canonical
 
 
-@pytest.mark.parametrize(("message", "item"), PAIRS)
-def test_what_is_of_the_wire_keeps_its_bytes(message: Json, item: Json | list[Json]) -> None:
-    for value, wire in ((message, CHAT), (item, RESPONSES)):
-        spelled = json.dumps(value, indent=1).encode()
-        assert wire.translated(spelled) is spelled
-
-
-@pytest.mark.parametrize("wire", [CHAT, RESPONSES])
-@pytest.mark.parametrize("role", ["user", "system", "developer"])
-def test_plain_words_are_spelled_alike_on_both(role: str, wire: Wire) -> None:
-    spelled = b'{ "role" :"%s","content":"caf\\u00e9"}' % role.encode()
-    assert wire.translated(spelled) is spelled
-
-
 def test_an_answer_as_servers_give_it_is_told_by_what_it_says() -> None:
     relayed: Json = {"role": "assistant", "content": "Hi.", "refusal": None, "annotations": [], "audio": None}
     assert told(relayed | {"reasoning_content": "Hm."}, RESPONSES) == [WORDS]
