@@ -136,7 +136,7 @@ def tool_named(name: str) -> Tool:
     first = words[0] if words else ""
     plain = "".join(words)
     edits = _edits(words)
-    named = bool(known & _SHELL_WORDS & {first, words[-1]}) if words else False
+    named = bool(known & _SHELL_WORDS & {*words[:1], *words[-1:]})
     return Tool(
         words=words,
         verb=_verb(words),

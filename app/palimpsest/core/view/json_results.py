@@ -198,7 +198,11 @@ class _Shortener:
         for open_to_cut in (texts, set(places)):
             shorter = self._fitted(places, open_to_cut, room - frame, levels)
             if shorter is not None:
-                return self._spliced(span, places, shorter)
+                pieces, at = [], span[0]
+                for (start, stop), value in zip(places, shorter, strict=True):
+                    pieces += [self._text[at:start], value]
+                    at = stop
+                return "".join([*pieces, self._text[at : span[1]]])
         return None
 
     def _array(self, span: Span, room: int, levels: int) -> str | None:
@@ -260,13 +264,6 @@ class _Shortener:
             open_to_cut = open_to_cut - stuck
         self._address = before
         return None
-
-    def _spliced(self, span: Span, spans: list[Span], values: list[str]) -> str:
-        pieces, at = [], span[0]
-        for (start, stop), value in zip(spans, values, strict=True):
-            pieces += [self._text[at:start], value]
-            at = stop
-        return "".join([*pieces, self._text[at : span[1]]])
 
 
 def _check_end(text: str, span: Span, values: list[Span], closing: str) -> None:

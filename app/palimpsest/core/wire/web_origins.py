@@ -91,15 +91,11 @@ class WebOrigins:
         return "*" in self.origins or origin.decode("latin-1").lower() in self.origins
 
     def _is_own_name(self, host: str) -> bool:
-        if self.hosts is None:
-            return True
         found = _HOST.fullmatch(host)
-        if found is None:
-            return False
-        name = found[1] or found[2]
-        if name in self.hosts or name == "localhost" or _is_address(name):
+        name = (found[1] or found[2]) if found else "."
+        if name in (*(self.hosts or ()), "localhost") or name.endswith(_PRIVATE_SUFFIXES):
             return True
-        return name.endswith(_PRIVATE_SUFFIXES) or (self.is_reachable and "." not in name)
+        return (self.is_reachable and "." not in name) or _is_address(name)
 
 
 def _is_own_page(hosts: Sequence[str], headers: RawHeaders) -> bool:

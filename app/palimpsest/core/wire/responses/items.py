@@ -9,7 +9,7 @@ Pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from palimpsest.core.wire.compaction_items import KIND, summary_in
@@ -28,8 +28,6 @@ _APPROVAL = "mcp_approval_response"
 _APPROVAL_REQUEST = "mcp_approval_request"
 # Results of programs that the upstream ran itself.
 _UPSTREAM_RESULTS = frozenset({"program_output"})
-# A compaction, by the upstream or by this program.
-_COMPACTION = KIND
 
 
 def is_result(item: Mapping[str, Any]) -> bool:
@@ -49,7 +47,7 @@ def is_said_by_model(item: Mapping[str, Any]) -> bool:
     if item.get("type") is None:
         # An id alone refers to an item that the upstream keeps.
         return isinstance(item.get("id"), str)
-    return not is_result(item) and item["type"] != _COMPACTION
+    return not is_result(item) and item["type"] != KIND
 
 
 def runs_at_upstream(call: Mapping[str, Any]) -> bool:
@@ -75,7 +73,7 @@ def as_chat(value: Any) -> Any:
         return value
     if is_result(value):
         return _result(value)
-    if kind == _COMPACTION:
+    if kind == KIND:
         summary = summary_in(value)
         if summary is not None:
             # Our own summary: sent as a user message, like our other summaries.
@@ -86,8 +84,7 @@ def as_chat(value: Any) -> Any:
 
 
 def _message(item: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: field for key, field in item.items() if key not in _OUTPUT_ONLY}
-    return kept | {"content": _parts(item.get("content"))}
+    return _without(item, _OUTPUT_ONLY) | {"content": _parts(item.get("content"))}
 
 
 def _result(item: dict[str, Any]) -> dict[str, Any]:
@@ -109,8 +106,12 @@ def _result_content(item: Mapping[str, Any]) -> Any:
     if isinstance(output, Mapping):
         # A computer's screenshot.
         return [_part(output)]
-    rest = {key: field for key, field in item.items() if key not in _OUTPUT_ONLY | {"call_id"}}
+    rest = _without(item, _OUTPUT_ONLY | {"call_id"})
     return _json_of(rest) if rest else ""
+
+
+def _without(item: Mapping[str, Any], dropped: Collection[str]) -> dict[str, Any]:
+    return {key: field for key, field in item.items() if key not in dropped}
 
 
 def _answer(items: Sequence[Any]) -> dict[str, Any]:
@@ -127,28 +128,18 @@ def _answer(items: Sequence[Any]) -> dict[str, Any]:
             said += content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         elif kind == "reasoning":
             thoughts.append(item)
-        elif _is_open_call(item, kind) and str(item.get("call_id")) not in closed:
+        elif str(item.get("call_id")) not in closed and (
+            (kind.endswith(_CALL) and isinstance(item.get("call_id"), str))
+            or (kind == _APPROVAL_REQUEST and isinstance(item.get("id"), str))
+        ):
             calls.append(_call(item, kind))
         else:
             others.append(_bare(item, kind))
-    fields: dict[str, Any] = {"role": "assistant", "content": _joined(said)}
-    if calls:
-        fields["tool_calls"] = calls
-    if others:
-        fields["items"] = others
-    return fields | _reasoning(thoughts)
-
-
-def _is_open_call(item: Mapping[str, Any], kind: str) -> bool:
-    names_itself = kind.endswith(_CALL) and isinstance(item.get("call_id"), str)
-    return names_itself or (kind == _APPROVAL_REQUEST and isinstance(item.get("id"), str))
-
-
-def _joined(said: Sequence[Any]) -> Any:
-    """A single text part as a string, as chat completions have it; several parts as a list; None for none."""
-    if len(said) == 1 and isinstance(said[0], dict) and said[0].keys() == {"type", "text"}:
-        return said[0]["text"]
-    return list(said) or None
+    # A single text part as a string, as chat completions have it.
+    is_text = len(said) == 1 and isinstance(said[0], dict) and said[0].keys() == {"type", "text"}
+    fields: dict[str, Any] = {"role": "assistant", "content": said[0]["text"] if is_text else said or None}
+    more = {"tool_calls": calls, "items": others, **_reasoning(thoughts)}
+    return fields | {key: value for key, value in more.items() if value}
 
 
 def _call(item: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -160,8 +151,8 @@ def _call(item: Mapping[str, Any], kind: str) -> dict[str, Any]:
         function = {"name": item.get("name"), "arguments": item.get("arguments")}
         return {"id": ident, "type": "function", "function": function}
     # Built-in tools of the API (a shell, a computer) are named after their type.
-    said = {key: field for key, field in item.items() if key not in _OUTPUT_ONLY | {"call_id"}}
-    function = {"name": kind.removesuffix(_CALL), "arguments": _json_of(_without_empty(said))}
+    said = _without_empty(_without(item, _OUTPUT_ONLY | {"call_id"}))
+    function = {"name": kind.removesuffix(_CALL), "arguments": _json_of(said)}
     return {"id": item["call_id"], "type": "function", "function": function}
 
 
@@ -182,16 +173,12 @@ def _without_empty(value: Any) -> Any:
 
 def _reasoning(items: Sequence[Any]) -> dict[str, Any]:
     """The reasoning of an answer, readable and encrypted, under field names that digests leave out."""
-    fields: dict[str, Any] = {}
     readable = [
         {key: field for key, field in item.items() if key in ("summary", "content") and field}
         for item in items
     ]
-    if any(readable):
-        fields["reasoning_details"] = [detail for detail in readable if detail]
-    if sealed := _encrypted(items):
-        fields["encrypted_reasoning"] = sealed
-    return fields
+    details = [detail for detail in readable if detail]
+    return {"reasoning_details": details, "encrypted_reasoning": _encrypted(items)}
 
 
 def _encrypted(items: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -206,7 +193,7 @@ def _bare(item: Mapping[str, Any], kind: str) -> Any:
         return {"type": kind, "id": item["id"]}
     # The id is all there is to a reference.
     dropped = () if kind in ("item_reference", "message") else ("id", "status")
-    return _without_empty({key: field for key, field in item.items() if key not in dropped})
+    return _without_empty(_without(item, dropped))
 
 
 def _has_item_parts(content: Any) -> bool:
@@ -225,15 +212,14 @@ def _part(part: Any) -> Any:
     if kind is not None and not isinstance(kind, str):
         return part
     if kind in TEXT_PARTS:
-        return {"type": "text", "text": part.get("text")} | _extra_fields(part)
+        return {"type": "text", "text": part.get("text")} | _without(part, _KNOWN_IN_PARTS)
     if kind is None and "stdout" in part:
         return {"type": "text", "text": _shell_output(part)}
     if kind in ("input_image", "computer_screenshot"):
         image = {"url": part.get("image_url") or part.get("file_id"), "detail": part.get("detail")}
-        return {"type": "image_url", "image_url": image} | _extra_fields(part)
+        return {"type": "image_url", "image_url": image} | _without(part, _KNOWN_IN_PARTS)
     if kind == "input_file":
-        file = {key: field for key, field in part.items() if key != "type"}
-        return {"type": "file", "file": file}
+        return {"type": "file", "file": _without(part, ("type",))}
     return part
 
 
@@ -245,11 +231,7 @@ def _shell_output(command: Mapping[str, Any]) -> str:
     return "\n".join(str(piece).rstrip("\n") for piece in pieces if piece) + "\n"
 
 
-def _extra_fields(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a part beside its content, except those that only answers have."""
-    return {key: field for key, field in part.items() if key not in _KNOWN_IN_PARTS}
-
-
+# Fields of a part that hold its content, or that only answers have.
 _KNOWN_IN_PARTS = frozenset(
     {"type", "text", "image_url", "file_id", "detail", "annotations", "logprobs", "obfuscation"}
 )
@@ -320,10 +302,9 @@ def _items(answer: bytes) -> Iterable[tuple[str, bytes]]:
 def _is_readable(item: Mapping[str, Any]) -> bool:
     """False for a reference, which has no content, and for content parts that are not objects."""
     content = item.get("content")
-    is_content = content is None or isinstance(content, str)
-    if not is_content:
-        is_content = isinstance(content, Sequence) and all(isinstance(part, dict) for part in content)
-    return is_content and referenced_id(item) is None
+    parts = content if isinstance(content, list) else ()
+    is_content = content is None or isinstance(content, str | list)
+    return is_content and all(isinstance(part, dict) for part in parts) and referenced_id(item) is None
 
 
 def _other_items(fields: Mapping[str, Any]) -> Iterable[Any]:
