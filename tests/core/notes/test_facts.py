@@ -36,10 +36,6 @@ def test_stems_leave_out_what_says_nothing() -> None:
     assert "北京" in stems_of("我要去北京")
 
 
-def test_a_rare_fact_wins_over_chatter() -> None:
-    assert chosen([*CHATTER, FACT, *CHATTER])[0] == FACT
-
-
 def test_the_same_stem_is_not_paid_twice() -> None:
     again = "I live in Trondheim, my passport number is K7741902."
     other = "Our dog Bruno has an allergy to chicken."

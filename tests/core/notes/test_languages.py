@@ -46,11 +46,6 @@ def test_the_language_is_guessed(text: str, code: str) -> None:
     assert code in [language.code for language in languages_of(low, words_in(low))]
 
 
-def test_no_table_fits_an_unknown_language() -> None:
-    low = plain("Kérlek, sohasem töröld az adatbázist")
-    assert languages_of(low, words_in(low)) == ()
-
-
 @pytest.mark.parametrize("table", ["verbs: run", "never (use|touch (my|your) files)"])
 def test_a_malformed_table_is_refused(table: str) -> None:
     with pytest.raises(ValueError, match=r"cues/xx\.txt"):

@@ -55,15 +55,6 @@ def test_the_first_request_of_a_person(said: tuple[Json, ...], expected: Opening
 
 
 @pytest.mark.spec("H14")
-def test_what_is_said_in_parts_counts_like_a_text() -> None:
-    texts = [{"type": "text", "text": AGENTS}, {"type": "text", "text": ENVIRONMENT}]
-    image = [{"type": "image_url", "image_url": {"url": "data:,"}}]
-    for content, task in ((texts, 1), ([*texts, *image], 0), (image, 0)):
-        said = [{"role": "user", "content": content}, user(TASK)]
-        assert opening_of(conversation(said)).task == task
-
-
-@pytest.mark.spec("H14")
 @pytest.mark.parametrize("opening", [CODEX, QWEN_CODE])
 @pytest.mark.parametrize("keep_original_task", [True, False])
 def test_a_view_holds_the_set_up_at_its_head_and_the_task(

@@ -54,7 +54,3 @@ def test_what_was_asked_for_again_is_not_cut_again() -> None:
     masked = {mask.chain for mask in plan.masks}
     assert talk.conversation.chains[kept] not in masked
     assert talk.conversation.chains[first] in masked
-
-
-def test_a_call_with_other_arguments_is_not_asked_again() -> None:
-    assert asked_again(masked_talk().conversation) == frozenset()

@@ -4,7 +4,6 @@ import pytest
 from palimpsest.core.policy import Policy
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Refuse, Send
 from palimpsest.core.view.record import adopts, folded_indexes, summary_room
-from palimpsest.core.view.view import prompt_tokens, view_of
 
 from tests.core.histories import assistant, count_text, prose, user
 from tests.core.view.planning import chat
@@ -75,24 +74,6 @@ def test_the_summary_is_given_what_the_ceiling_leaves() -> None:
     assert summary_room(plan, talk.conversation, talk.budget, count_text) == 200
 
 
-@pytest.mark.spec("E05")
-def test_each_fold_takes_up_only_what_is_newly_folded() -> None:
-    talk = chat(45)
-    taken: list[int] = []
-    for turn in range(80):
-        talk.says(assistant(prose(90, f"b{turn}")), user(prose(90, f"v{turn}")))
-        plan = talk.plan()
-        if isinstance(plan, Fold):
-            new = folded_indexes(plan, talk.conversation, talk.current)
-            assert not set(new) & set(taken)
-            taken += new
-            talk.carry_out(plan)
-    assert len(talk.compactions) >= 3
-    assert talk.current is not None
-    folded = set(range(talk.conversation.position(talk.current.watermark) or 0)) - {0}
-    assert folded <= set(taken)
-
-
 def test_what_is_kept_no_longer_is_taken_up_by_the_next_summary() -> None:
     talk = chat(45).pin(7)
     talk.carry_out(talk.plan())
@@ -139,13 +120,3 @@ def test_a_compaction_that_lands_at_half_fires_again_when_the_trigger_is_crossed
         assert isinstance(talk.plan(), Send)
         talk.says(assistant(prose(94)), user(prose(94)))
     assert isinstance(talk.plan(), Fold)
-
-
-@pytest.mark.spec("F08")
-def test_a_smaller_window_in_mid_session_is_met_in_one_step() -> None:
-    talk = chat(300, window=100_000)
-    assert isinstance(talk.plan(), Send)
-    talk.window = type(talk.window)(16_000, "configured")
-    talk.carry_out(talk.plan())
-    assert talk.tokens <= talk.budget.target_tokens
-    assert prompt_tokens(view_of(talk.conversation, talk.current, count_text), talk.budget) == talk.tokens

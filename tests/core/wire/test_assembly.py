@@ -81,13 +81,6 @@ def test_tool_calls_without_an_index_open_with_their_id() -> None:
     ]
 
 
-def test_the_legacy_function_call_comes_in_pieces() -> None:
-    message = message_of(
-        {"function_call": {"name": "f", "arguments": ""}}, {"function_call": {"arguments": '{"a":1}'}}
-    )
-    assert message["function_call"] == {"name": "f", "arguments": '{"a":1}'}
-
-
 @pytest.mark.spec("W06")
 def test_sound_annotations_and_reasoning_details() -> None:
     message = message_of(
@@ -106,12 +99,6 @@ def test_sound_annotations_and_reasoning_details() -> None:
         {"index": 0, "type": "reasoning.text", "format": "f", "text": "ab"},
         {"index": 1, "type": "reasoning.encrypted", "data": "z"},
     ]
-
-
-def test_content_that_turns_into_parts_keeps_its_text() -> None:
-    parts = [{"type": "thinking", "thinking": []}]
-    message = message_of({"content": "a"}, {"content": parts}, {"content": "b"})
-    assert message["content"] == [{"type": "text", "text": "a"}, *parts, {"type": "text", "text": "b"}]
 
 
 @pytest.mark.spec("W09")

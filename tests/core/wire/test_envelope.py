@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,10 +47,3 @@ def test_an_input_that_is_no_list_stays_in_the_rest() -> None:
     assert request is not None
     envelope = envelope_of(request)
     assert body_with(envelope, [b"ignored"]) == body
-
-
-def test_a_body_with_bytes_that_json_does_not_allow_is_not_cut() -> None:
-    request = parsed()
-    for mark in (b"\x00", b"\x01"):
-        assert envelope_of(replace(request, body=request.body + mark)) == ()
-    assert tools_in(()) is None

@@ -50,18 +50,6 @@ def test_no_bytes_pass_that_are_not_json(body: bytes, place: int, bent: bytes) -
         verify(body)
 
 
-def test_an_ordinary_request_takes_the_quick_way() -> None:
-    body = (
-        b'{ "model": "m", "messages": [ {"role": "user", "content": "\\n\\"x"} , {} ], "tools": [], "n": 1}'
-    )
-    quick = members_of(body)
-    assert quick is not None
-    assert [body[start:end] for start, end in quick[1].elements] == [
-        b'{"role": "user", "content": "\\n\\"x"}',
-        b"{}",
-    ]
-
-
 @given(VALUES | REPEATING, st.integers(1, 6))
 @settings(max_examples=400)
 def test_plain_is_what_the_careful_way_would_pass(text: str, deepest: int) -> None:

@@ -73,14 +73,6 @@ def test_a_frame_above_the_limit_is_refused_after_all_before_it(
     assert given_out == whole[:allowed]
 
 
-def test_an_event_is_given_out_with_its_last_byte() -> None:
-    splitter = FrameSplitter(LIMIT)
-    assert splitter.feed(b"data: 1\n") == []
-    assert splitter.feed(b"\ndata: 2") == [b"data: 1\n\n"]
-    assert splitter.feed(b"\r\n\r") == []
-    assert splitter.feed(b"\n") == [b"data: 2\r\n\r\n"]
-
-
 @pytest.mark.parametrize(
     ("frame", "data"),
     [

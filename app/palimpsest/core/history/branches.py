@@ -304,19 +304,14 @@ class SessionTree:
             # Two answers to one message: only one belongs to the conversation; the other may be a title.
             is_same = own is None or are_same_instructions(instructions, first.preamble, own.preamble)
             return "retry" if is_same or first.preamble not in instructions else "side"
-        is_list = first.parent not in self._points
         if own is not None and own.role == "user" and are_alike(texts.words, first.digest, own.digest):
             return "edit"
-        if is_list:
+        if first.parent not in self._points:
             return "main"
-        is_one_turn = turn is not None and self._begin(turn).head == self._first_turn(first)
-        return "side" if is_one_turn else "edit"
-
-    def _first_turn(self, point: TreePoint) -> bytes:
-        """The head of the first turn at or after the point: the messages of one request follow each other."""
-        while point.chain not in self._turns and (following := self._following[point.chain]):
-            point = following[0]
-        return point.chain
+        # The head of the first turn at or after it: the messages of one request follow each other.
+        while first.chain not in self._turns and (following := self._following[first.chain]):
+            first = following[0]
+        return "side" if turn is not None and self._begin(turn).head == first.chain else "edit"
 
 
 def _pair(turn: _Turn, before: _Turn) -> tuple[bytes, bytes]:

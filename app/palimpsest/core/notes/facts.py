@@ -39,7 +39,10 @@ def stems_of(sentence: str) -> frozenset[str]:
     low = plain(sentence)
     found = low.translate(_SPLIT).split()
     if not low.isascii() and _UNSPACED.search(low):
-        found = [part for word in found for part in _pairs(word)]
+        unspaced = [run for word in found for run in _UNSPACED.findall(word)]
+        found = [run[at : at + 2] for run in unspaced for at in range(max(1, len(run) - 1))] + [
+            part for word in found for part in _UNSPACED.sub(" ", word).split()
+        ]
     return frozenset(map(_stem, found)) - _function_words()
 
 
@@ -216,13 +219,6 @@ def _stem(word: str) -> str:
             word = word[: -len(ending)]
             return word[:-1] if word[-1] == word[-2] and len(word) > _SHORTEST_STEM else word
     return word
-
-
-def _pairs(word: str) -> list[str]:
-    parts: list[str] = []
-    for run in _UNSPACED.findall(word):
-        parts += [run[at : at + 2] for at in range(max(1, len(run) - 1))]
-    return [*parts, *_UNSPACED.sub(" ", word).split()]
 
 
 def _names_and_quotes(sentences: Sequence[str]) -> frozenset[str]:

@@ -82,11 +82,6 @@ class Language:
         return self._entries[key]
 
     @cached_property
-    def function_words(self) -> frozenset[str]:
-        """Words that identify the language and say little by themselves."""
-        return frozenset(self["words"])
-
-    @cached_property
     def identifying(self) -> frozenset[str]:
         """All words that identify a text in the language."""
         return frozenset((*self["words"], *self["common"]))
@@ -240,10 +235,13 @@ class Language:
             words = frozenset(self._longest(phrase) for phrase in phrases)
             if not words & {"", "#"}:
                 found.append(words)
-        return sorted(found, key=lambda words: sum(map(self._frequency, words)))
-
-    def _frequency(self, word: str) -> float:
-        return (_FUNCTION_WORD if word in self.function_words else 1.0) / len(word) ** 2
+        common = self["words"]
+        return sorted(
+            found,
+            key=lambda words: sum(
+                (_FUNCTION_WORD if word in common else 1.0) / len(word) ** 2 for word in words
+            ),
+        )
 
     def _longest(self, phrase: str) -> str:
         parts = phrase.split() if self.spaced else [phrase.replace(" ", "")]

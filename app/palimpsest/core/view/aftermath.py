@@ -6,7 +6,6 @@ cannot know what would have been done: these are counts, not judgements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palimpsest.core.history.message import RESULT_ROLES, Conversation, Message
@@ -35,11 +34,13 @@ class Aftermath:
 
 def aftermath_of(talk: Conversation, made: Compaction, start: int, end: int) -> Aftermath:
     """What the messages `[start:end]` did under the compaction."""
-    folded = [talk.messages[at] for at in folded_in(made, talk)]
-    known = {_name_of(call) for message in folded for call in calls_of(message)}
-    results = _results(talk.messages[start:end])
-    calls = [call for message in talk.messages[start:end] for call in calls_of(message)]
-    again = [call for call in calls if _name_of(call) in known]
+    said = talk.messages[start:end]
+    results = {each.answers: each for each in said if each.role in RESULT_ROLES and each.answers}
+    # Spaces and the order in a call's JSON do not count.
+    folded = (call for at in folded_in(made, talk) for call in calls_of(talk.messages[at]))
+    known = {(call.name, call.values()) for call in folded}
+    calls = [call for message in said for call in calls_of(message)]
+    again = [call for call in calls if (call.name, call.values()) in known]
     changed = (place for place, call in enumerate(calls, 1) if _changes(call, results.get(call.id)))
     return Aftermath(
         messages=max(0, end - start),
@@ -48,17 +49,6 @@ def aftermath_of(talk: Conversation, made: Compaction, start: int, end: int) -> 
         repeated=len(again),
         repeated_tokens=sum(results[call.id].tokens for call in again if call.id in results),
     )
-
-
-def _results(messages: Sequence[Message]) -> dict[str, Message]:
-    return {
-        message.answers: message for message in messages if message.role in RESULT_ROLES and message.answers
-    }
-
-
-def _name_of(call: ToolCall) -> tuple[str, tuple[str, ...]]:
-    """Identifies a call: spaces and the order in its JSON do not count."""
-    return call.name, call.values()
 
 
 def _changes(call: ToolCall, result: Message | None) -> bool:

@@ -55,7 +55,7 @@ def threshold_in(management: object) -> int:
 
 def is_ours(raw: bytes) -> bool:
     """True for a message that is, or contains, a compaction item of this program's."""
-    return _MARK in raw and any(summary_in(item) is not None for item in _objects(raw))
+    return _MARK in raw and any(_summary(element) is not None for element in _elements(raw))
 
 
 def with_plain_summaries(raw: bytes) -> bytes:
@@ -65,7 +65,11 @@ def with_plain_summaries(raw: bytes) -> bytes:
     """
     if _MARK not in raw:
         return raw[1:-1] if raw.startswith(b"[") else raw
-    return b",".join(_readable(element) for element in _elements(raw))
+    said = ((element, _summary(element)) for element in _elements(raw))
+    return b",".join(
+        element if summary is None else encoded({"type": "message", "role": "user", "content": summary})
+        for element, summary in said
+    )
 
 
 def compaction_answer(
@@ -124,12 +128,6 @@ def _elements(raw: bytes) -> list[bytes]:
     return raw_elements(raw) if raw.startswith(b"[") else [raw]
 
 
-def _objects(raw: bytes) -> Iterator[dict[str, Any]]:
-    values = (decoded(element) for element in _elements(raw))
-    return (value for value in values if isinstance(value, dict))
-
-
-def _readable(element: bytes) -> bytes:
+def _summary(element: bytes) -> str | None:
     item = decoded(element)
-    summary = summary_in(item) if isinstance(item, dict) else None
-    return element if summary is None else encoded({"type": "message", "role": "user", "content": summary})
+    return summary_in(item) if isinstance(item, dict) else None

@@ -177,7 +177,7 @@ class _Walk:
         first, last = self.string
         key = self._body[first:last]
         if b"\\" in key:
-            key = _unescaped(self._body[first - 1 : last + 1])
+            key = decoded(self._body[first - 1 : last + 1]).encode("utf-8", "surrogatepass")
         keys = self._open[-1]
         if keys is not None:
             if key in keys:
@@ -224,11 +224,6 @@ class _Walk:
     def _repeated(self, key: bytes) -> None:
         under = None if len(self._open) == 1 else self._key
         self.duplicates.append(Duplicate(_text(key), under, len(self._elements)))
-
-
-def _unescaped(literal: bytes) -> bytes:
-    value: str = decoded(literal)
-    return value.encode("utf-8", "surrogatepass")
 
 
 def _text(key: bytes) -> str:
@@ -300,20 +295,19 @@ def _is_surely_plain(text: bytes, levels: int) -> bool:
     if not levels:
         return False
     try:
-        inner: Iterable[msgspec.Raw] = _ARRAY.decode(text) if first == b"[" else _values(text)
+        inner: Iterable[msgspec.Raw]
+        if first == b"[":
+            inner = _ARRAY.decode(text)
+        elif _places(text, values := _OBJECT.decode(text)) is None:
+            # A key may be repeated.
+            return False
+        else:
+            inner = values.values()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     # Only containers are copied: a string may be an image of many megabytes.
     containers = (value for value in inner if memoryview(value)[:1] in _OPENINGS)
     return all(_is_surely_plain(bytes(value), levels - 1) for value in containers)
-
-
-def _values(text: bytes) -> Iterable[msgspec.Raw]:
-    """The values of an object. Raises DecodeError when a key is or may be repeated."""
-    values = _OBJECT.decode(text)
-    if _places(text, values) is None:
-        raise msgspec.DecodeError("a key may be repeated")
-    return values.values()
 
 
 def _places(body: bytes, values: dict[str, msgspec.Raw]) -> list[tuple[str, Span]] | None:

@@ -66,10 +66,7 @@ def model_edit(shape: ObjectOutline, name: str) -> list[tuple[int, int, bytes]]:
 
 def with_model(body: bytes, name: str) -> bytes:
     """The body, valid JSON, with another model; all other bytes untouched."""
-    # No limit on nesting: only the outermost members matter here.
-    for start, end, value in model_edit(outline(body, len(body)), name):
-        return body[:start] + value + body[end:]
-    return body
+    return _with_name(body, "model", name)
 
 
 # A model's id, and its raw entry in a list.
@@ -92,7 +89,7 @@ def entries_of(body: bytes) -> list[Entry] | None:
 def offered(models: ModelPattern, entries: Sequence[Entry]) -> list[Entry]:
     """The entries of an upstream that clients may ask for, under the clients' names."""
     called = [(models.called(name), raw) for name, raw in entries]
-    return [(name, _named(raw, name)) for name, raw in called if name is not None]
+    return [(name, _with_name(raw, "id", name)) for name, raw in called if name is not None]
 
 
 def merged(body: bytes, routed: Sequence[Entry], is_taken: Callable[[str], bool]) -> bytes:
@@ -110,6 +107,8 @@ def merged(body: bytes, routed: Sequence[Entry], is_taken: Callable[[str], bool]
     return body[: member.start] + data + body[member.end :]
 
 
-def _named(raw: bytes, name: str) -> bytes:
-    member = outline(raw).last("id")
-    return raw if member is None else raw[: member.start] + encoded(name) + raw[member.end :]
+def _with_name(body: bytes, key: str, name: str) -> bytes:
+    """The body with this name under `key`; unchanged where it has no such member."""
+    # No limit on nesting: only the outermost members matter here.
+    member = outline(body, len(body)).last(key)
+    return body if member is None else body[: member.start] + encoded(name) + body[member.end :]

@@ -109,14 +109,6 @@ def test_what_had_come_of_a_stream_without_an_end_is_no_finished_answer(kept: in
         assert "It is né.".startswith(said)
 
 
-def test_an_answer_cut_by_a_limit_says_so() -> None:
-    why = {"reason": "max_output_tokens"}
-    assembly = heard(framed([*SAID[:4], ended(whole("incomplete", incomplete_details=why), "incomplete")]))
-    (choice,) = assembly.choices()
-    assert assembly.is_finished
-    assert choice.finish_reason == "length"
-
-
 FAILURES: list[Json] = [
     ended(whole("failed", output=[], error={"code": "server_error", "message": "x"}), "failed"),
     {"type": "error", "code": "rate_limit_exceeded", "message": "x", "param": None},
@@ -142,12 +134,6 @@ def test_an_end_that_repeats_nothing_ends_what_was_said(output: Any) -> None:
     assembly = heard(framed([*SAID, ended(response)]))
     assert items_in(assembly) == OUTPUT
     assert assembly.choices()[0].finish_reason == "tool_calls"
-
-
-def test_an_end_that_says_more_than_was_announced_counts() -> None:
-    assembly = heard(framed([*begun(), *spoken(0, THOUGHT), ended(whole())]))
-    assert items_in(assembly) == OUTPUT
-    assert items_in(heard(framed([ended(whole())]))) == OUTPUT
 
 
 ODD: list[Any] = [
