@@ -52,21 +52,26 @@ def usage_of(value: Any) -> Usage:
     if not isinstance(value, dict):
         return Usage()
     details, thought = value.get("prompt_tokens_details"), value.get("completion_tokens_details")
-    # The second name is DeepSeek's.
-    cached = _count(details, "cached_tokens"), _count(value, "prompt_cache_hit_tokens")
-    # OpenRouter's name for it, then that of Anthropic's models behind LiteLLM.
-    written = _count(details, "cache_write_tokens"), _count(value, "cache_creation_input_tokens")
+    cached = written = None
+    if isinstance(details, dict):
+        # The second is OpenRouter's.
+        cached, written = _count(details.get("cached_tokens")), _count(details.get("cache_write_tokens"))
+    if cached is None:
+        # DeepSeek's name for it.
+        cached = _count(value.get("prompt_cache_hit_tokens"))
+    if written is None:
+        # That of Anthropic's models behind LiteLLM.
+        written = _count(value.get("cache_creation_input_tokens"))
     return Usage(
-        _count(value, "prompt_tokens"),
-        _count(value, "completion_tokens"),
-        cached[1] if cached[0] is None else cached[0],
-        _count(thought, "reasoning_tokens"),
-        written[1] if written[0] is None else written[0],
+        _count(value.get("prompt_tokens")),
+        _count(value.get("completion_tokens")),
+        cached,
+        _count(thought.get("reasoning_tokens")) if isinstance(thought, dict) else None,
+        written,
     )
 
 
-def _count(counts: Any, key: str) -> int | None:
-    value = counts.get(key) if isinstance(counts, dict) else None
+def _count(value: Any) -> int | None:
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
     return value if is_count else None
 
