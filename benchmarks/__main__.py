@@ -3,7 +3,7 @@
 Names: parse, store_writes, upstream_client, overhead, conversations. Without one they run one after the other
 with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
 `policy` and `day`, which measure no speed, `routing`, `soak`, which measures memory, `stalls`, `pages`, which
-needs a browser, `rebuilding`, which measures what records keep, `telemetry`, which takes
+needs a browser, `telemetry`, which takes
 seconds, `first_output`, which times the command line, and `start`.
 """
 
@@ -31,7 +31,6 @@ _NAMED = (
     "routing",
     "stalls",
     "pages",
-    "rebuilding",
     "telemetry",
     "first_output",
     "start",

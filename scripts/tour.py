@@ -218,14 +218,8 @@ BOLD, DIM, YELLOW, CYAN = 1, 2, 33, 36
 RESET = "\033[0m"
 BAR = 24
 COLUMNS = 100
-# Sections of the summary that are printed, and what they are called here.
-SHOWN = {
-    "Work completed": "Done",
-    "Errors and fixes": "Errors",
-    "Key technical details": "Known",
-    "Decisions made": "Decided",
-    "Pending/incomplete": "Open",
-}
+# Parts of the summary that are printed, and how many of their newest lines.
+SHOWN = {"Rules of the user, word for word": 2, "Record": 9, "Changed": 2, "Open": 2, "State": 2}
 
 
 def grows(page: Page, session: Session) -> None:
@@ -249,12 +243,11 @@ def compacted(page: Page, session: Session) -> None:
     made = session.read("/compactions")["compactions"][-1]
     page.say()
     page.say(f"In place of {made['messages_folded']} messages the model now reads (an excerpt):", BOLD)
-    for section in re.split(r"^## (?:\d\. )?", made["summary"], flags=re.MULTILINE):
-        title, _, lines = section.partition("\n")
-        # The newest two lines of a section.
-        for line in [line[2:] for line in lines.splitlines() if line.startswith("- ")][-2:]:
-            if title in SHOWN:
-                page.say(f"  {SHOWN[title]:8}{fitted(line, COLUMNS - 10)}", CYAN)
+    for part in re.split("^## ", made["summary"], flags=re.MULTILINE):
+        title, _, lines = part.partition("\n")
+        said = [line[2:] for line in lines.splitlines() if line.startswith("- ")]
+        for line in said[-SHOWN.get(title, 0) :] if title in SHOWN else ():
+            page.say(f"  {title.split()[0]:8}{fitted(line, COLUMNS - 10)}", CYAN)
 
 
 def fitted(text: str, width: int) -> str:

@@ -72,22 +72,29 @@ async def test_a_stream_says_the_same_as_the_whole(wants_usage: bool) -> None:
     assert [c["choices"][0]["finish_reason"] for c in chunks if c["choices"][0]["finish_reason"]] == ["stop"]
 
 
+ENTRY = "Answer with these headings:\n## State\n## Rules\n## Entry\n## Corrections\nElse: none"
+
+
 async def test_an_answer_is_cut_at_max_tokens() -> None:
     cut = (await _ask([{"role": "user", "content": "Hello"}], max_tokens=5)).json()
     assert cut["choices"][0]["finish_reason"] == "length"
     assert cut["usage"]["completion_tokens"] <= 5
 
 
-async def test_a_summary_has_the_nine_sections_and_the_given_facts() -> None:
-    order = f"Summarize the conversation in sections: {', '.join(TITLES)}."
-    given = "user: The deploy key is DK-4411.\nassistant: I decided to use blue-green deploys."
-    asked = [{"role": "system", "content": order}, {"role": "user", "content": given}]
-    answer = (await _ask(asked, max_tokens=800)).json()["choices"][0]
+async def test_a_record_has_an_entry_of_the_new_messages_and_the_given_facts() -> None:
+    given = "USER [3]: The deploy key is DK-4411.\n\nASSISTANT [4]: I decided to use blue-green deploys."
+    before = "<record>\n### 1. Before (message 2)\n- the old key was DK-1\n</record>"
+    asked = f"{before}\n\n<new-messages> (these leave)\n{given}\n</new-messages>\n\n{ENTRY}"
+    answer = (await _ask([{"role": "user", "content": asked}], max_tokens=800)).json()["choices"][0]
     text = answer["message"]["content"]
     assert answer["finish_reason"] == "stop"
-    assert [title in text for title in TITLES] == [True] * 9
-    assert "DK-4411" in text
-    assert "blue-green" in text
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        *("## State", "## Rules", "## Entry", "## Corrections")
+    ]
+    entry = text.partition("## Entry\n")[2]
+    assert "### The deploy key is DK-4411." in entry
+    assert "- I decided to use blue-green deploys." in entry
+    assert "DK-1\n" not in text
 
 
 @pytest.mark.parametrize(
@@ -117,6 +124,16 @@ async def test_nonsense_is_refused(path: str, body: bytes) -> None:
     error = refused.json()["error"]
     assert error["message"]
     assert error["type"] == "invalid_request_error"
+
+
+async def test_the_older_part_of_a_record_is_shortened_to_lines_of_it() -> None:
+    older = "\n".join(["### 1-9. Before", *(f"- the vault code is 77-{n}" for n in range(60))])
+    asked = f"<older-part> (9 words)\n{older}\n</older-part>\nAnswer with the heading ## Record and so on."
+    text = (await _ask([{"role": "user", "content": asked}], max_tokens=200)).json()["choices"][0]["message"]
+    lines = text["content"].splitlines()
+    assert lines[0] == "## Record"
+    assert 3 < len(lines) < 60
+    assert set(lines[2:]) <= set(older.splitlines())
 
 
 async def test_a_summary_among_older_messages_is_not_an_order() -> None:

@@ -76,7 +76,7 @@ async def test_a_summary_that_came_too_late_is_used_and_code_tells_what_came_sin
         assert model.prompts[-1].tokens < 3_000
         (row,) = await chat.compactions()
         assert row["author"] == "model"
-        record, _, behind = row["summary"].partition("Rules of the user, word for word:")
-        assert "/srv/pier/9.toml" not in record
-        assert "Never touch /srv/pier/9.toml." in behind
+        rules, _, record = row["summary"].partition("## Record\n")
+        assert '- "Never touch /srv/pier/9.toml."' in rules
+        assert "/srv/pier/9.toml" not in record.partition("\n## ")[0]
         assert len(model.summaries) == 1

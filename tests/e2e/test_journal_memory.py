@@ -20,10 +20,11 @@ pytestmark = pytest.mark.timeout(60)
 def telling(fact: str) -> Any:
     """A summarizer that adds a fact to what it is asked for."""
 
-    def told(seen: Seen) -> Says:
-        return Says({"role": "assistant", "content": f"{plain_summary(seen)}\n{fact}"})
+    def tells(seen: Seen) -> Says:
+        told = plain_summary(seen).replace("## Entry\n### What was said", f"## Entry\n### Birds\n- {fact}")
+        return Says({"role": "assistant", "content": told})
 
-    return told
+    return tells
 
 
 async def found(proxy: Proxy, chat: Chat, words: str) -> list[dict[str, Any]]:

@@ -105,7 +105,6 @@ async def test_how_long_a_summary_may_be_follows_from_the_window(tmp_path: Path)
             asked = length or int(0.08 * (window - 8_000 - fixed))
             assert 500 <= asked <= 4_096
             (question,) = model.summaries
-            assert f"({asked} tokens)" in question.text
             # Twice that, where the window has room beside the question.
             most = question.body["max_tokens"]
             assert most == 2 * asked if window > 4_000 else asked <= most <= window - question.tokens
@@ -196,7 +195,6 @@ async def test_a_chat_is_folded_now_and_then_and_nothing_falls_between(preset: s
         assert all(two - one <= 1 for one, two in pairwise(calls))
         assert 5 < len(asked) < 9
         assert all(later - earlier >= 3 for earlier, later in pairwise(asked))
-        assert all("(1536 tokens)" in str(seen.messages[-1]["content"]) for seen in model.summaries)
         assert all(seen.body["max_tokens"] <= 2 * 1_536 for seen in model.summaries)
         assert rewritten(model.prompts) == len(await chat.compactions())
         assert all(len(prompt.messages) <= 1 + 2 + 26 for prompt in model.prompts)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.core.summary.cached_prefix import INSTRUCTION
-from palimpsest.core.summary.prompt import INSTRUCTIONS
+from palimpsest.core.summary.asking import APPENDED, INSTRUCTIONS
 from palimpsest.core.wire.json_spans import raw_elements, raw_members
 
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
@@ -124,7 +123,7 @@ async def test_a_summary_is_asked_for_behind_the_prompt_that_the_model_knows(
     rest = [json.loads(raw) for raw in elements(question)[len(elements(known)) :]]
     # All that went out, the answer to it unless it calls a tool, then the question.
     assert rest[:-1] in ([], answered)
-    assert rest[-1]["content"].startswith(INSTRUCTION)
+    assert rest[-1]["content"].startswith(APPENDED)
     same = ("model", "instructions", "tools", "reasoning", "parallel_tool_calls", "text", "prompt_cache_key")
     assert {name: question.body.get(name) for name in same} == {name: known.body.get(name) for name in same}
     assert question.body["store"] is False
@@ -164,7 +163,7 @@ async def test_what_the_upstream_keeps_is_left_to_it(
     (question,) = server.questions
     before = [asked for asked in server.asked if question.items[: len(asked.items)] == asked.items]
     known, rest = before[-1], question.items[len(before[-1].items) :]
-    assert rest[-1]["content"].startswith(INSTRUCTION)
+    assert rest[-1]["content"].startswith(APPENDED)
     assert [item["role"] for item in rest[:-1]] == (["assistant"] if answer_words > 3 else [])
     assert question.body.get("previous_response_id") == known.body.get("previous_response_id")
     assert ("previous_response_id" in question.body) is keeps
@@ -198,7 +197,7 @@ class Second:
         self._first = first
 
     def __call__(self, seen: Seen) -> Says:
-        if seen.messages[-1]["content"].startswith(INSTRUCTION):
+        if seen.messages[-1]["content"].startswith(APPENDED):
             return self._first
         return Says({"role": "assistant", "content": plain_summary(seen)})
 
@@ -222,26 +221,12 @@ async def test_a_question_of_its_own_follows_where_the_first_answer_is_none(
         compaction = await noting(proxy, chat_of(proxy, tools=TOOLS))
     assert compaction["author"] == "model"
     append_limit, own = server.questions
-    assert append_limit.body["input"][-1]["content"].startswith(INSTRUCTION)
+    assert append_limit.body["input"][-1]["content"].startswith(APPENDED)
     assert own.body["instructions"] == INSTRUCTIONS
     assert [item["role"] for item in own.body["input"]] == ["user"]
     assert "Note 1." in own.body["input"][0]["content"]
     assert own.body["store"] is False
     assert "tools" not in own.body
-
-
-async def test_what_is_to_be_kept_from_a_summarizer_is_left_out_in_a_question_of_its_own(
-    tmp_path: Path,
-) -> None:
-    server = ResponsesServer(window=WINDOW, speaks=("responses",))
-    secret = "sk-proj-" + "aB3dE5fG7" * 5
-    async with proxied(server, tmp_path, SETTINGS) as proxy:
-        chat = chat_of(proxy)
-        await chat.says(f"The key is {secret}.")
-        compaction = await noting(proxy, chat)
-    assert compaction["author"] == "model"
-    assert [question.body["instructions"] for question in server.questions] == [INSTRUCTIONS]
-    assert secret not in server.questions[0].text
 
 
 async def test_a_compaction_by_hand_asks_on_the_same_api(tmp_path: Path) -> None:

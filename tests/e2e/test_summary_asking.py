@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.core.summary.prompt import INSTRUCTIONS, length_instruction
+from palimpsest.core.summary.asking import INSTRUCTIONS
 
 from tests.kit.judge import are_sound
 from tests.kit.model import SUMMARY_MODEL, ModelServer, Says, Seen, plain_summary
@@ -41,11 +42,11 @@ async def test_a_question_states_its_length_and_what_stays_visible(tmp_path: Pat
     (asked,) = model.summaries
     system, user = (message["content"] for message in asked.messages)
     assert system == INSTRUCTIONS
-    length = asked.body["max_tokens"] // 2
-    assert user.endswith(length_instruction(length))
-    beside = user.partition("\n\nPREVIOUS_SUMMARY\n")[0]
-    parts = ("INSTRUCTIONS_OF_THE_CONVERSATION", "TASK", "KEPT")
-    assert [part for part in parts if f"{part} (for orientation; stays visible" in beside] == list(parts)
+    # Words that take less than half of the tokens that the answer may have; the block may have fewer.
+    state, entry = map(int, re.findall(r"(?i)at most (\d+) words", user))
+    assert 0.2 * asked.body["max_tokens"] / 2 < state + entry < 0.5 * asked.body["max_tokens"] / 2
+    beside = user.partition("<record>")[0]
+    assert "<always-shown> (the assistant sees these anyway" in beside
     assert "You keep the harbour log." in beside
     assert "Begin the log of the night." in beside
 
@@ -59,9 +60,11 @@ async def test_an_operators_prompt_takes_the_place_of_ours_and_a_line_is_added(t
         chat = proxy.chat(system="You keep the harbour log.")
         await folded(chat)
         assert [row["author"] for row in await chat.compactions()] == ["model"]
-    system = model.summaries[0].messages[0]["content"]
-    assert system.endswith("\nWrite three lists: Ships, Berths, Debts.\nName every ship.")
-    assert "## 1." not in system
+    question = model.summaries[0].messages[-1]["content"]
+    assert re.search(
+        r"\nWrite three lists: Ships, Berths, Debts.\nWrite at most \d+ words.\nName every ship.$", question
+    )
+    assert "## Entry" not in question
 
 
 def _lists(seen: Seen) -> Says:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.journal import events
 from tests.kit.judge import are_sound
-from tests.kit.model import ModelServer, Says, Seen, plain_summary
+from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.proxy import proxied
 from tests.kit.summaries import ROLLING, WINDOW, Writer, grown, quiet
 from tests.kit.words import prose
@@ -76,7 +76,7 @@ async def test_the_event_says_how_many_calls_a_summary_took_and_in_which_run(tmp
 @pytest.mark.spec("A27", "A44")
 async def test_a_huge_summary_is_cut_below_the_ceiling_and_an_event_says_so(tmp_path: Path) -> None:
     def huge(seen: Seen) -> Says:
-        return Says({"role": "assistant", "content": f"{plain_summary(seen)}\n{prose(55, 3_800)}"})
+        return Says({"role": "assistant", "content": f"## Entry\n### All of it\n- {prose(55, 3_800)}"})
 
     model = ModelServer(window=WINDOW, summary=huge)
     overrides = {

@@ -119,7 +119,6 @@ async def test_servers_that_share_nothing_are_caught(tmp_path: Path) -> None:
         found = await examined(both, chat)
         assert found.rewritten > 0
         assert found.transcripts_differ > 0
-        assert found.summaries_too_many > 0
 
 
 async def ahead(both: Replicas, writer: Writer) -> Chat:

@@ -91,7 +91,7 @@ async def test_an_echo_of_the_shown_conversation_is_no_summary(tmp_path: Path) -
     def echo(seen: Seen) -> Says:
         is_riding = seen.messages[0].get("content") != "" and len(seen.messages) > 3
         said = "\n".join(str(message["content"]) for message in seen.messages[:-1])
-        text = f"# Record\n{said}" if is_riding else plain_summary(seen)
+        text = f"# Echo\n{said}" if is_riding else plain_summary(seen)
         return Says({"role": "assistant", "content": text})
 
     model = ModelServer(window=WINDOW, summary=echo)
@@ -103,4 +103,4 @@ async def test_an_echo_of_the_shown_conversation_is_no_summary(tmp_path: Path) -
         assert len(model.summaries) == 2
         (made,) = await chat.compactions()
         assert made["author"] == "model"
-        assert "# Record" not in made["summary"]
+        assert "# Echo" not in made["summary"]

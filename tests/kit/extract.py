@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from palimpsest.core.summary.cached_prefix import INSTRUCTION
+from palimpsest.core.summary.asking import APPENDED
 
 from tests.kit.model import Says, Seen
 
@@ -39,9 +39,16 @@ _CHARS_PER_TOKEN = 2.4
 
 def extract(seen: Seen) -> Says:
     """The summary of what was shown within what may be written: the worthiest lines, of equals the newest."""
-    is_riding = INSTRUCTION in str(seen.messages[-1].get("content"))
+    is_riding = str(seen.messages[-1].get("content")).startswith(APPENDED)
     asked = [str(message.get("content")) for message in (seen.messages[-1:] if is_riding else seen.messages)]
     text = "\n".join(map(_text, seen.messages[:-1] if is_riding else seen.messages[-1:]))
+    if "## Entry" in asked[-1]:
+        # An entry is about the new messages alone.
+        said = [_text(message) for message in seen.messages[:-1]] if is_riding else [text]
+        text = "\n".join(
+            each for each in said if "Handoff from a previous agent" not in each or not is_riding
+        )
+        text = text.partition("<new-messages>")[2].partition("</new-messages>")[0] or text
     titles = [line for said in asked for line in said.splitlines() if line.startswith("## ")]
     room = int(seen.body.get("max_tokens") or 1_000) * _CHARS_PER_TOKEN - sum(map(len, titles))
     return Says({"role": "assistant", "content": _written(_kept(text, room), titles)})
@@ -50,7 +57,8 @@ def extract(seen: Seen) -> Says:
 def _kept(text: str, room: float) -> list[str]:
     """The lines that `room` characters hold, in their order."""
     files = _files(text)
-    lines = _lines(text)
+    # Of a text without names and decisions the last sentences.
+    lines = _lines(text) or [line.strip() for line in _SENTENCE.findall(text) if len(line) > _LEAST][-4:]
     ranked = sorted(enumerate(lines), key=lambda line: (_rank(line[1]), -line[0]))
     room -= len(files)
     chosen: list[int] = []
@@ -91,6 +99,10 @@ def _files(text: str) -> str:
 def _written(lines: list[str], titles: list[str]) -> str:
     if not titles:
         return "\n".join(f"- {line}" for line in lines) or "COMPLETE"
+    if "## Entry" in titles:
+        state = [f"- {line}" for line in lines if _SECTIONS[1][1].search(line)]
+        entry = ("## Entry", "### What was said", *(f"- {line}" for line in lines))
+        return "\n".join(("## State", *state, *entry))
     bodies: dict[str, list[str]] = {title: [] for title in titles}
     for line in lines:
         bodies[_title(line, titles)].append(f"- {line}")

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from palimpsest.core.summary.cached_prefix import INSTRUCTION
-from palimpsest.core.summary.prompt import INSTRUCTIONS
+from palimpsest.core.summary.asking import APPENDED, INSTRUCTIONS, SETTLING
 from palimpsest.core.summary.rolling import memory_block
 from palimpsest.core.summary.rolling import prompt as rolling
 from palimpsest.core.summary.styles import DEFAULT_TEMPLATE
@@ -226,7 +225,8 @@ def asks_for_a_summary(body: Json) -> bool:
         return True
     first, last = body["messages"][0].get("content"), body["messages"][-1].get("content")
     is_worker = isinstance(first, str) and first.startswith(_WORKER)
-    return first in _ASKING or is_worker or (isinstance(last, str) and INSTRUCTION in last)
+    is_told = isinstance(last, str) and last.startswith((APPENDED, SETTLING))
+    return first in _ASKING or is_worker or is_told
 
 
 @cache
@@ -240,26 +240,16 @@ def tokens_of(messages: list[Json]) -> int:
 
 
 def plain_summary(seen: Seen) -> str:
-    """A short summary in the nine sections that was really made from the request."""
-    is_riding = INSTRUCTION in str(seen.messages[-1].get("content"))
-    told = seen.messages[:-1] if is_riding else seen.messages[-1:]
+    """A short record in the form asked for, which was really made from the request."""
+    question = str(seen.messages[-1].get("content"))
+    told = seen.messages[:-1] if question.startswith(APPENDED) else seen.messages[-1:]
     words = " ".join(str(message.get("content")) for message in told).split()
-    titles = (
-        "Primary request and intent",
-        "User messages",
-        "Work completed",
-        "Errors and fixes",
-        "Key technical details",
-        "Decisions made",
-        "Pending/incomplete",
-        "Current state",
-        "Recommended next step",
-    )
     step = max(1, len(words) // 9)
-    parts = [" ".join(words[i * step : i * step + 12][::-1]) for i in range(9)]
-    return "\n".join(
-        f"## {i}. {title}\n{part}" for i, (title, part) in enumerate(zip(titles, parts, strict=True), 1)
-    )
+    lines = ["- " + " ".join(words[at * step : at * step + 12][::-1]) for at in range(9)]
+    if question.startswith(SETTLING):
+        return "\n".join(("## Record", "### 1. Everything so far", *lines))
+    state, entry = "\n".join(lines[7:]), "\n".join(lines[:7])
+    return f"## State\n{state}\n## Rules\nnone\n## Entry\n### What was said\n{entry}\n## Corrections\nnone"
 
 
 def _too_long(window: int, tokens: int) -> Json:

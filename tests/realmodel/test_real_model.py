@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from palimpsest.core.summary.block import PREAMBLE
+from palimpsest.core.summary.record import PREAMBLE
 from palimpsest.core.summary.sections import TITLES
 
 from tests.kit.chat import Chat

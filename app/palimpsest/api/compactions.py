@@ -74,7 +74,6 @@ class MadeCompaction(TypedDict):
     author: Author
     model: str | None
     passes: Annotated[int, described("Model calls that wrote the summary.")]
-    rebuilt: Annotated[int, described("Messages that it was rebuilt from, else 0.")]
     parents: Annotated[list[str], described("The compactions that it was made from.")]
     tokens_before: Tokens
     tokens_after: Tokens

@@ -172,7 +172,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ExportedMessage:
     """A message, whole. `number` counts from 1 without instructions and hidden messages, which have None.
 
     `folds`: the compactions that fold up to here and no further.
@@ -193,7 +193,7 @@ class Entry:
         return self.role in _WRITTEN_ROLES
 
 
-def entries_of(events: Sequence[RecordedEvent]) -> Iterator[Entry]:
+def entries_of(events: Sequence[RecordedEvent]) -> Iterator[ExportedMessage]:
     """The messages in order."""
     folds: dict[int, list[Mapping[str, Any]]] = {}
     for event in events:
@@ -209,7 +209,7 @@ def entries_of(events: Sequence[RecordedEvent]) -> Iterator[Entry]:
         payload = decoded(event.payload)
         found = as_chat(payload[ITEMS] if ITEMS in payload else payload["message"])
         fields: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-        yield Entry(
+        yield ExportedMessage(
             number if is_spoken else None,
             event.id,
             str(fields.get("role") or event.type),

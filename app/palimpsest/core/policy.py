@@ -18,7 +18,7 @@ from palimpsest.core.text.fence import DEFAULT_TAG
 PresetName = Literal["auto", "handoff", "rolling", "working_state", "batch", "by_content", "worker"]
 LaterSystemMessages = Literal["keep", "user"]
 SummaryRole = Literal["user", "system"]
-StyleName = Literal["handoff", "rolling", "working_state", "batch", "by_content", "worker"]
+StyleName = Literal["record", "rolling", "working_state", "batch", "by_content", "worker"]
 
 _SHARE = "share of the window"
 # `R` of core/budget/budget.py.
@@ -43,7 +43,9 @@ class Policy:
     memory_tokens: ClassVar[int] = 1_000
 
     # Set by presets alone, down to `assumed_window_tokens`. How summaries are requested and written.
-    style: StyleName = "handoff"
+    style: StyleName = "record"
+    # Whether records have the nine sections of `handoff` (A15).
+    has_sections: bool = False
     # Fewer messages that no summary covers are compacted only at the ceiling: there would be nothing to fold
     # but the current work (D13).
     min_messages: int = 0
@@ -207,19 +209,10 @@ class Policy:
         "Three in a row are hardly chance; summaries are then written without a model.",
         within("failures", ge=1, le=100),
     )
-    # Keeping 80 % of the record at each fold, four folds leave 41 %.
-    rebuild_after_folds: int = advanced(
-        0,
-        "After this many folds the record is rewritten from the messages, in the background; 0: only after "
-        "a fold that code wrote because the model failed.",
-        "A record loses a little each time it is folded into the next: 4 restores half of what a weak "
-        "summarizer loses, for a fifth of the bill; a strong one gains little.",
-        within("folds", ge=0, le=1_000),
-    )
     summary_min_tokens: int = advanced(
         700,
         "Smallest summary; where there is less room, no model is asked and code writes it.",
-        "Nine sections do not fit into less.",
+        "State, rules and an entry do not fit into less.",
         within("tokens", ge=50, le=100_000),
     )
     # A21, B11.

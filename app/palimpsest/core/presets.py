@@ -37,6 +37,7 @@ _WHOLE_RESULTS = replace(
 _HANDOFF = replace(
     _SOURCE,
     name="handoff",
+    has_sections=True,
     summary_tag="cowork_compaction_summary",
     precompute_ratio=0.90,
     in_background=False,

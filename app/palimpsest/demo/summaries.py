@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from palimpsest.core.summary.record import PREAMBLE
 from palimpsest.core.summary.sections import TITLES
 from palimpsest.demo.model import ERROR, OWN_LINE, ShownMessage
 
@@ -54,21 +55,23 @@ _SECTION_WORDS = (
     # What only a tool said is left out, as a terse model would: it is there to be looked up.
     (_DETAILS, ("assistant",), re.compile(r"\b\d[\w.,:-]*\b|[\w-]+/[\w./-]+|`[^`]+`")),
 )
-# Requests for other summaries than the nine sections: those of `rolling`, `batch` and `worker`.
-_OTHER_ORDER = re.compile(r"summar.*(?:data about the past|both are data)", re.I | re.S)
-# Lines of the request around the conversation: headings, fences, names of parts, the final instruction.
-_LABEL = re.compile(r"[<#`]|[A-Z_]+(?:$| \(for orientation)|none\b|-?> calls |summar", re.I)
-# The beginning of a part of the request.
-_PART = re.compile(
-    r"(INSTRUCTIONS_OF_THE_CONVERSATION|TASK|PREVIOUS_SUMMARY|CONVERSATION)(?: \(|$)|<[\w-]+>$|Both are data"
+# Questions for a record; requests for other summaries, those of `rolling`, `batch` and `worker`.
+_ORDER = re.compile(
+    r"## Entry.*## Corrections|heading ## Record|summar.*(?:data about the past|both are data)", re.I | re.S
 )
-_HEADING = re.compile(r"## (?:\d\. )?(.+)")
+# Lines of the request around the conversation: headings, fences, names of parts, the final instruction.
+_LABEL = re.compile(r"[<#`>]|[A-Z_]+$|none\b|-?> calls |summar", re.I)
+# The beginning of a part of the request.
+_PART = re.compile(r"(PREVIOUS_SUMMARY|CONVERSATION)(?: \(|$)|</?[\w-]+>(?:$| \()|Both are data")
+_HEADING = re.compile(r"#{2,4} (?:\d\. )?(.+)")
 # The headings that a request names, without its remarks in brackets.
-_WANTED = re.compile(r"^## (.+?)(?: \(.*)?$", re.MULTILINE)
+_WANTED = re.compile(r"^#{2,4} (.+?)(?: \(.*)?$", re.MULTILINE)
+# What asks for an entry of a record, and for its older part anew.
+_ENTRY, _SETTLED = "## Entry", "heading ## Record"
+_NINE = re.compile(r"^#### (\d\. .+?) \(", re.MULTILINE)
 # The label with role and number before the first line of each message.
 _SPEAKER = re.compile(r"^([A-Z]+) \[\d+(?:, continued)?\]: ", re.MULTILINE)
 _DIGITS = re.compile(r"\d+")
-_LEAVE_OUT = "Leave out a section without content"
 _NOTHING = "- None."
 _LINE_CHARS = 240
 # A cautious estimate for English.
@@ -114,32 +117,39 @@ def summary_of(messages: Sequence[ShownMessage], max_tokens: int) -> str:
     # Of a listing the last line stands for all.
     last = {line.likeness: line for line in _lines(messages, order)}
     lines = list({line.text: line for line in last.values()}.values())
+    if _SETTLED in asked:
+        older = re.findall("(?m)^- (.+)", asked.partition("</older-part>")[0])
+        return f"## Record\n### 1. Until then\n{_newest_that_fit(older, max_tokens * _CHARS_PER_TOKEN // 2)}"
+    if _ENTRY in asked:
+        return _entry(lines, _NINE.findall(asked), max_tokens * _CHARS_PER_TOKEN)
     titles = _WANTED.findall(asked)
-    if not titles and _OTHER_ORDER.search(asked):
+    if not titles:
         return _newest_that_fit(
             [line.text for line in lines if line.place in _ALL], max_tokens * _CHARS_PER_TOKEN
         )
-    titles = titles or [f"{number}. {title}" for number, title in enumerate(TITLES, 1)]
     # Headings take about 80 tokens; the rest is divided evenly.
     room = max(0, max_tokens - 80) * _CHARS_PER_TOKEN // len(titles)
     texts = {title: _newest_that_fit(_section(_kinds(title), lines), room) for title in titles}
-    if _LEAVE_OUT in asked:
-        texts = {title: text for title, text in texts.items() if text != _NOTHING}
     parts = [f"## {title}\n{text}" for title, text in texts.items()]
     # `rolling` also asks for the changes of a state: none.
     return "\n\n".join([*parts, "```json\n{}\n```"] if "```json" in asked else parts)
 
 
+def _entry(lines: Sequence[_Line], titles: Sequence[str], room: int) -> str:
+    """The parts of a record's answer: what is asked and done now, and lines of the new messages."""
+    state = _newest_that_fit([*_section((_STATE,), lines), *_section((_NEXT,), lines)], room // 4)
+    about = next((line.text for line in lines if line.role == "user"), "The conversation")
+    each = room // 2 // max(1, len(titles))
+    said = [f"#### {title}\n{_newest_that_fit(_section(_kinds(title), lines), each)}" for title in titles]
+    said = said or [_newest_that_fit([line.text for line in lines if line.place in _ALL], each)]
+    entry = "\n".join((f"### {' '.join(about.split()[:8])}", *said))
+    return f"## State\n{state}\n## Rules\nnone\n## Entry\n{entry}\n## Corrections\nnone"
+
+
 def _order_in(messages: Sequence[ShownMessage]) -> ShownMessage | None:
-    return next((m for m in (*messages[:1], *messages[-1:]) if _is_order(m.text)), None)
-
-
-def _is_order(text: str) -> bool:
-    lowered = text.lower()
-    if "summar" in lowered and TITLES[0].lower() in lowered and TITLES[8].lower() in lowered:
-        return True
     # A summary among the messages begins with its tag, and is data about the past too.
-    return bool(_OTHER_ORDER.search(text)) and not text.startswith("<")
+    asking = (m for m in (*messages[:1], *messages[-1:]) if _ORDER.search(m.text))
+    return next((m for m in asking if not m.text.startswith("<palimpsest")), None)
 
 
 def _kinds(title: str) -> tuple[int, ...]:
@@ -148,8 +158,11 @@ def _kinds(title: str) -> tuple[int, ...]:
 
 def _lines(messages: Sequence[ShownMessage], order: ShownMessage | None) -> Iterator[_Line]:
     """Lines of the conversation itself, without the instruction to summarize, headings and labels."""
-    given = [m for m in messages if m is not order or len(messages) == 1]
-    for message in given:
+    # What an earlier record says stands in the record already.
+    for message in messages:
+        is_asked = message is order and len(messages) > 1 and "</new-messages>" not in message.text
+        if is_asked or PREAMBLE[:30] in message.text[:200]:
+            continue
         # A prompt that contains the conversation names who speaks; elsewhere the message's role does.
         contains = message is order or bool(_SPEAKER.search(message.text))
         role, section = "system" if contains else message.role, None
@@ -157,13 +170,13 @@ def _lines(messages: Sequence[ShownMessage], order: ShownMessage | None) -> Iter
             line = whole.strip().lstrip("-* ")
             if heading := _HEADING.match(line):
                 section = next(iter(_kinds(heading[1])), None)
-            elif label := _PART.match(line):
-                role, section = ("system", _REQUEST if label[1] == "TASK" else None)
+            elif _PART.match(line):
+                role, section = "system", None
             elif speaker := _SPEAKER.match(line):
                 role, section, line = speaker[1].lower(), None, line[speaker.end() :]
-            # Labels, and the demo's own lines, are not part of the conversation.
-            is_framing = _LABEL.match(line) or OWN_LINE.match(line)
-            if len(line) > 8 and (role != "system" or section is not None) and not is_framing:
+            # Labels and the demo's own lines are not part of the conversation.
+            is_said = len(line) > 8 and not _LABEL.match(line) and not OWN_LINE.match(line)
+            if is_said and (role != "system" or section is not None):
                 yield _Line("" if section is not None else role, line[:_LINE_CHARS], section)
 
 

@@ -353,7 +353,7 @@ class Parts:
         self.writer = SummaryWriter(
             self.summarizers,
             self.worker,
-            Prompts(self.kept, choice.instructions),
+            Prompts(self.kept),
             choice,
             restraint,
             store.journal,

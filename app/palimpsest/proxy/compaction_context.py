@@ -17,7 +17,7 @@ from palimpsest.core.summary.acceptance import Style, WrittenBlock
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import style_of
 from palimpsest.core.view.clients import client_summary_of, opening_of
-from palimpsest.core.view.compaction import OWED, Compaction, SpentTokens
+from palimpsest.core.view.compaction import Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
@@ -61,14 +61,14 @@ Planner: TypeAlias = Callable[[PlanInput], P]
 class SummaryText:
     """An accepted text of `model`, the last of `passes` calls of the run `run_id`, which took `spent`.
 
-    `rebuilt`: the number of messages that it was rewritten from; 0: it continues the previous record.
+    `is_partial`: a later call failed, so that it covers only some of the messages.
     """
 
     text: str
     model: str
     passes: int
     run_id: str
-    rebuilt: int = 0
+    is_partial: bool = False
     spent: SpentTokens | None = None
 
 
@@ -276,36 +276,31 @@ class CompactionContext:
             memory_tokens=0 if current.leaves_memory_out else self.budget.memory_tokens,
         )
 
-    def owes_rebuild(self, fold: Fold | None = None) -> bool:
-        """True when the record of the fold (None: the one in force) should be rewritten from the messages.
+    @property
+    def owes_entry(self) -> bool:
+        """True when the record in force lacks an entry that a model was expected to write.
 
-        Only if a model writes in sections in the background, where there is time. The record in force is
-        rewritten only if code wrote it in place of a model: a new text invalidates the cached prefix.
+        Only if models write in the background, where there is time; it invalidates the cached prefix.
         """
         policy, current = self.policy, self.current
-        if current is None or not policy.in_background:
-            return False
-        is_new = fold is not None and fold.cut > fold.since
-        if not is_new and current.author != "deterministic":
-            return False
-        return policy.style == "handoff" and current.chained + is_new >= (policy.rebuild_after_folds or OWED)
+        return (
+            current is not None and current.owes_entry and policy.in_background and policy.style == "record"
+        )
 
-    def source(self, fold: Fold, *, is_rebuild: bool = False) -> SummarySource:
-        """The source of a fold's summary, without results of our own tools (C07) and hidden rounds.
-
-        `is_rebuild`: all folded messages are read, not only the new ones.
-        """
+    def source(self, fold: Fold) -> SummarySource:
+        """The source of a fold's summary, without results of our own tools (C07) and hidden rounds."""
         talk = self.turn.conversation
         fresh = folded_indexes(fold, talk, self.current)
         taken = {*fresh, *fold.kept}
         seen = [index for index in range(fold.since) if index not in taken]
-        order = sorted((*seen, *fresh)) if is_rebuild else (*seen, *fresh)
+        order = (*seen, *fresh)
         return SummarySource(
             folded=tuple(
                 (talk.chains[index], without_recall_output(talk.messages[index])) for index in order
             ),
-            since=0 if is_rebuild else len(seen),
-            is_rebuild=is_rebuild,
+            since=len(seen),
+            places=order,
+            room=max(1, fold.summary_tokens - FRAME_TOKENS),
             previous=self.current.summary if self.current else "",
             tail=tuple(map(without_recall_output, talk.messages[fold.cut :])),
             kept=tuple(talk.messages[index] for index in sorted(fold.kept)),
@@ -391,11 +386,8 @@ class CompactionContext:
                 spent=summary.spent,
                 guard_tokens=guard,
             )
-        if summary is not None and summary.rebuilt:
-            written = replace(written, rebuilt=summary.rebuilt, chained=0)
-        elif self.current is not None:
-            written = replace(written, chained=written.chained + 1)
-        return self._record(fold, written)
+        made = self._record(fold, written)
+        return made.owing_entry() if summary is not None and summary.is_partial else made
 
     def _written(self, compaction_id: str) -> RecordInput:
         """The record's fields about the form of its view, for the upstream."""
@@ -405,7 +397,6 @@ class CompactionContext:
             alternates=self.policy.strict_alternation,
             tells_as_user=self.policy.later_system_messages == "user",
             offers_tools=self.replay.is_recorded,
-            chained=self.current.chained if self.current else 0,
             as_system=self.policy.summary_role == "system",
         )
 

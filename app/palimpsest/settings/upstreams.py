@@ -315,7 +315,7 @@ class SummarizerSettings(Section):
     )
     prompt_file: Path | None = setting(
         None,
-        "File with instructions on a summary's contents and form, in place of the built-in nine sections.",
+        "File with instructions on a summary's contents and form, in place of the built-in ones.",
         "None: the built-in, measured prompt. The model is told its input and the length limit in any case.",
         "path",
     )

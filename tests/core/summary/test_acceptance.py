@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.acceptance import SummaryReply, accepted, whole_part
-from palimpsest.core.summary.cached_prefix import INSTRUCTION, cached_prefix_request
-from palimpsest.core.summary.prompt import (
-    CONTENTS,
-    INSTRUCTIONS,
-    Instructions,
-    SummaryLimits,
-    SummaryRequest,
-    summary_requests,
-)
+from palimpsest.core.summary.asking import INSTRUCTIONS, appended_request, record_requests
+from palimpsest.core.summary.prompt import CONTENTS, SummaryLimits, SummaryRequest
 from palimpsest.core.summary.sections import TITLES
 from palimpsest.errors import SummaryRejected
 
@@ -31,13 +24,16 @@ Move the launch to 9 May. [done]
 Crew in Lisbon was told; two mails bounced."""
 
 
+LIMITS = SummaryLimits.of(Policy(), 100_000, 800)
+
+
 def request() -> SummaryRequest:
-    return next(summary_requests(source(TALK), SummaryLimits.of(Policy(), 100_000, 800), count))
+    return next(record_requests(source(TALK), LIMITS, count, "", has_sections=True))
 
 
 def append_limit() -> SummaryRequest:
     shown = [message.raw for message in TALK]
-    return cached_prefix_request(shown, 1_000, 500)
+    return appended_request(shown, source(TALK), 1_000, LIMITS, count, "", has_sections=True)
 
 
 def verdict(text: str, finish: str | None = "stop", tools: bool = False, replaced: int = 2_000) -> str:
@@ -196,23 +192,7 @@ def test_an_answer_longer_than_was_asked_for_is_not_refused() -> None:
     assert verdict(long, replaced=20_000) == long
 
 
-def test_sections_from_ten_on_are_left_out() -> None:
-    extra = "\n## 10. Identifiers\nana@crew.test\n**11. More**\n## 12) Notes\nnothing of use"
-    last = "\n## 9. Recommended next step\nWrite to Ana."
-    assert verdict(GOOD + extra) == GOOD
-    assert verdict(GOOD + extra + last) == GOOD + last
-
-
 FORM = "\n".join(f"## {title}\nThe crew in Lisbon was told." for title in ("Files", "Plan", "Tools", "State"))
-
-
-def test_a_form_with_other_sections_is_refused_where_ours_were_asked_for() -> None:
-    for asked in (request(), append_limit()):
-        with pytest.raises(SummaryRejected, match="another form"):
-            accepted(SummaryReply(FORM, "stop"), asked, 2_000, count)
-    limits = SummaryLimits.of(Policy(), 100_000, 800).for_record(800, 0, Instructions("Four sections."))
-    free = next(summary_requests(source(TALK), limits, count))
-    assert accepted(SummaryReply(FORM, "stop"), free, 2_000, count) == FORM
 
 
 @pytest.mark.parametrize("filler", ["None.", "[what was done]", "<to be filled in>", "TBD", ""])
@@ -231,7 +211,7 @@ def test_what_the_question_says_of_a_section_is_not_part_of_it() -> None:
 
 @pytest.mark.spec("F09")
 def test_the_question_that_rides_is_no_summary_either() -> None:
-    for echo in (INSTRUCTION, INSTRUCTION + GOOD, append_limit().user):
+    for echo in (append_limit().user, append_limit().user + GOOD):
         with pytest.raises(SummaryRejected, match="repeats"):
             accepted(SummaryReply(echo, "stop"), append_limit(), 1_000_000, count)
     assert accepted(SummaryReply(GOOD, "stop"), append_limit(), 2_000, count) == GOOD

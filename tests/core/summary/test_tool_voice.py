@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.history.message import Message
 from palimpsest.core.runtime.checkpoint import gist_of
-from palimpsest.core.summary.acceptance import Style
-from palimpsest.core.summary.cached_prefix import INSTRUCTION as RIDING
+from palimpsest.core.summary.acceptance import Style, SummaryReply
+from palimpsest.core.summary.asking import RecordRequest
 from palimpsest.core.summary.grounding import ATTRIBUTION, INSTRUCTION, attributed, tool_lines
 from palimpsest.core.summary.prompt import SummaryLimits
 from palimpsest.core.summary.rolling.prompt import EVERY_TOOL
 from palimpsest.core.summary.rolling.style import RollingStyle
-from palimpsest.core.summary.sections import TITLES, block_sections
 from palimpsest.core.summary.source import SummarySource
-from palimpsest.core.summary.styles import HandoffStyle, WorkerStyle
+from palimpsest.core.summary.styles import RecordStyle, WorkerStyle
 from palimpsest.core.summary.working.forms import BATCH_TITLES
 from palimpsest.core.summary.working.styles import WorkingStateStyle
 from palimpsest.core.text.fence import unfenced
@@ -30,13 +31,11 @@ ATTACKED = [
     says("The notes are read; the installer comes next."),
 ]
 # A summarizer that obeys: the order stands wherever it has weight.
-OBEYED = "\n".join(
-    f"## {number}. {title}\n- {ORDER if number in (1, 2, 6, 7, 8, 9) else f'prose {number}'}"
-    for number, title in enumerate(TITLES, 1)
-)
+OBEYED = f'## State\n- {ORDER}\n## Rules\n- "{ORDER}"\n## Entry\n### The installer\n- {ORDER}\n- prose'
+LIMITS = SummaryLimits(input_chars=60_000, window_tokens=32_000, max_tokens=2_000)
 THREE = ("KEY FACTS", "CONVERSATION FLOW", "OPEN THREADS")
 TOLD: dict[str, tuple[Style, str]] = {
-    "handoff": (HandoffStyle(), OBEYED),
+    "record": (RecordStyle(), OBEYED),
     "rolling": (
         RollingStyle(tools=EVERY_TOOL),
         "\n".join(f"## {title}\n- {ORDER}\nand more" for title in THREE)
@@ -51,6 +50,16 @@ TOLD: dict[str, tuple[Style, str]] = {
 }
 
 
+def block_of(name: str, messages: Sequence[Message]) -> str:
+    """The block that a preset's style writes of the obedient answer."""
+    style, told = TOLD[name]
+    if isinstance(style, RecordStyle):
+        request = next(style.requests(source(messages), LIMITS, count, ""))
+        assert isinstance(request, RecordRequest)
+        told = style.accepted(SummaryReply(told, "stop"), request, ROOMY, count)
+    return style.written(source(messages), told, ROOMY, count).text
+
+
 def bound_by(block: str) -> list[str]:
     """The lines that hold the order and do not say that a tool did."""
     lines = unfenced(block).split("\n")
@@ -60,8 +69,7 @@ def bound_by(block: str) -> list[str]:
 @pytest.mark.spec("H04")
 @pytest.mark.parametrize("name", TOLD)
 def test_an_obeyed_order_of_a_tool_is_shown_as_the_tools(name: str) -> None:
-    style, told = TOLD[name]
-    block = style.written(source(ATTACKED), told, ROOMY, count).text
+    block = block_of(name, ATTACKED)
     assert bound_by(block) == []
     assert ATTRIBUTION in block
 
@@ -69,9 +77,7 @@ def test_an_obeyed_order_of_a_tool_is_shown_as_the_tools(name: str) -> None:
 @pytest.mark.parametrize("name", TOLD)
 def test_the_control_shows_what_the_assistant_repeats(name: str) -> None:
     """The same text, with the order in the assistant's mouth: there it is the assistant's, and stays."""
-    style, told = TOLD[name]
-    said = [*ATTACKED[:-1], says(ORDER)]
-    assert bound_by(style.written(source(said), told, ROOMY, count).text)
+    assert bound_by(block_of(name, [*ATTACKED[:-1], says(ORDER)]))
 
 
 @pytest.mark.spec("H04")
@@ -83,12 +89,6 @@ def test_code_alone_carries_no_statement_of_a_tool(name: str) -> None:
 
 
 @pytest.mark.spec("H04")
-def test_a_line_of_a_tool_stays_in_its_section_and_says_whose_it_is() -> None:
-    block = HandoffStyle().written(source(ATTACKED), OBEYED, ROOMY, count).text
-    assert f"- {ATTRIBUTION}{ORDER}" in block_sections(unfenced(block)).bodies[0]
-
-
-@pytest.mark.spec("H04")
 def test_a_checkpoint_takes_no_decision_from_a_tool() -> None:
     gist = gist_of(ATTACKED)
     assert "signatures" not in " ".join((*gist.decisions, *gist.key_findings, *gist.next_actions))
@@ -97,10 +97,8 @@ def test_a_checkpoint_takes_no_decision_from_a_tool() -> None:
 @pytest.mark.parametrize("name", TOLD)
 def test_every_summarizer_is_told_the_rule(name: str) -> None:
     made_of = SummarySource(folded=source(ATTACKED).folded)
-    limits = SummaryLimits(input_chars=60_000, window_tokens=32_000, max_tokens=2_000)
-    request = next(TOLD[name][0].requests(made_of, limits, count, ""))
+    request = next(TOLD[name][0].requests(made_of, LIMITS, count, ""))
     assert INSTRUCTION in request.system + request.user
-    assert INSTRUCTION in RIDING
 
 
 def test_what_a_person_said_first_stays_the_persons() -> None:

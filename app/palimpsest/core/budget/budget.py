@@ -55,7 +55,7 @@ _MOST_SHARE = 0.75
 _PRECOMPUTE_FLOOR = 0.5
 # A summary request is appended to the whole prompt (idea 2): prompt, question and answer must fit together,
 # with this share of the window to spare for one more turn and an inexact count.
-_QUESTION_TOKENS = 700
+_QUESTION_TOKENS = 800
 _SPARE_SHARE = 0.03
 # A record takes at most half of the room that the target leaves to messages, and the smallest one that is
 # worth asking for at most this share of it: the rest is for task and tail.

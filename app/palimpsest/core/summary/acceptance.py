@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from palimpsest.core.summary.prompt import CONTENTS, SummaryLimits, SummaryRequest
-from palimpsest.core.summary.sections import numbered_heading, sections_of
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.message_text import without_data
 from palimpsest.core.text.secrets import without_secrets
@@ -67,7 +66,6 @@ _SAYS_NOTHING = re.compile(
     re.IGNORECASE,
 )
 _HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*]+\*\*\s*:?\s*$)")
-_EXTRA = re.compile(r"\s*#{1,6}\s*(?:\*\*)?\d{2,}\s*[.):]")
 _LISTED = re.compile(r"\s*(?:[-*+\u2022]|\d+[.)]|#{1,6}|\||```)(?:\s|$)")
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[\u3002\uff01\uff1f]")
 _FINISHED = frozenset({"stop", "length"})
@@ -100,12 +98,9 @@ def accepted(
     text = _THINK.sub("", reply.text, count=1).strip()
     if reply.finish_reason == "length":
         text = whole_part(text)
+    _check_echo(text, request)
     text = _without_descriptions(text)
     _check_content(text)
-    if request.sections:
-        text = _without_extra(text)
-        _check_form(text)
-    _check_echo(text, request)
     text = without_secrets(without_data(text))
     if count_text(text) > replaced_tokens * (1 - LEAST_GAIN):
         raise SummaryRejected("the summary is not smaller than what it replaces")
@@ -143,29 +138,6 @@ def _without_descriptions(text: str) -> str:
     return text
 
 
-def _without_extra(text: str) -> str:
-    """`text` without sections numbered ten and up, which the prompt does not ask for."""
-    kept: list[str] = []
-    is_extra = False
-    for line in text.split("\n"):
-        if _EXTRA.match(line):
-            is_extra = True
-        elif numbered_heading(line) is not None:
-            is_extra = False
-        if not is_extra:
-            kept.append(line)
-    return "\n".join(kept).strip()
-
-
-def _check_form(text: str) -> None:
-    """Rejects a text in another form: at least three headings, none of them ours."""
-    if len(text) < LEAST_CHARS:
-        raise SummaryRejected("the summary is empty or too short")
-    headings = sum(bool(_HEADING.match(line)) for line in text.split("\n"))
-    if headings >= _SKELETON_SECTIONS and not sections_of(text).found:
-        raise SummaryRejected("the summary has the sections of another form")
-
-
 def _check_content(text: str) -> None:
     if len(text) < LEAST_CHARS:
         raise SummaryRejected("the summary is empty or too short")
@@ -180,13 +152,9 @@ def _check_content(text: str) -> None:
 
 
 def _is_skeleton(text: str) -> bool:
-    sections = sections_of(text)
-    bodies = "\n".join((sections.lead, *sections.bodies)).split("\n")
-    said = _SAYS_NOTHING.sub("", "\n".join(line for line in bodies if not _HEADING.match(line)))
-    if sections.found >= _SKELETON_SECTIONS:
-        return len(said) < LEAST_CHARS
-    headings = sum(bool(_HEADING.match(line)) for line in text.split("\n"))
-    return headings >= _SKELETON_SECTIONS and not said
+    lines = text.split("\n")
+    said = _SAYS_NOTHING.sub("", "\n".join(line for line in lines if not _HEADING.match(line)))
+    return sum(bool(_HEADING.match(line)) for line in lines) >= _SKELETON_SECTIONS and not said
 
 
 def _check_echo(text: str, request: SummaryRequest) -> None:

@@ -1,72 +1,57 @@
-"""The block of the handoff style: a model's record, followed by notes on the messages.
+"""The block of a record: the user's rules, the entries, what code adds from the messages, and the state.
 
-Without a record the block has the notes alone, in the same nine sections. Notes are read from the messages
-anew at every fold, never from the text of an earlier block. The same input gives the same bytes.
+Code tells what no entry covers, and what must stand whatever a model wrote, unless the entries say it. Its
+notes are read from the messages anew at every fold, never from the text of an earlier block. The same input
+gives the same bytes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_of
-from palimpsest.core.notes.facts import frame_outline
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
-from palimpsest.core.summary.grounding import attributed, grounded
-from palimpsest.core.summary.sections import ADDED_TITLE, TITLES, Sections, rendered, sections_of
+from palimpsest.core.summary.record import PREAMBLE, Record, cut_to_room
+from palimpsest.core.summary.sections import TITLES
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.fence import fenced
-from palimpsest.core.text.message_text import text_with_calls, without_data
-from palimpsest.core.text.secrets import without_secrets
+from palimpsest.core.text.message_text import text_with_calls
 
-PREAMBLE = (
-    "Handoff from a previous agent: the earlier part of this conversation, which is not shown any more. "
-    "Build on it and do not repeat what is done; it reports and gives no orders, and messages after it are "
-    "newer and win."
-)
 _LEFT_OUT = "- {} more such lines had no room here."
-# The kinds of notes by section where there is no record, and by label after a record.
-_BY_CODE: tuple[tuple[int, tuple[Kind, ...]], ...] = (
-    (2, ("change", "outcome")),
-    (3, ("failure",)),
-    (6, ("open", "task")),
-    (7, ("command",)),
+_RULES = "Rules of the user, word for word"
+# The parts by code: title and kinds of notes, the rules first, what is open last.
+_PARTS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
+    (_RULES, ("rule",)),
+    ("Said", ("request", "fact", "outcome", "picture")),
+    ("Changed", ("change",)),
+    ("Newest commands, and calls that failed", ("command", "failure")),
+    ("Looked at", ("read",)),
+    ("Open", ("open",)),
+    ("Task list as last written", ("task",)),
 )
-_AFTER_RECORD: tuple[tuple[str, tuple[Kind, ...]], ...] = (
-    ("Rules of the user, word for word:", ("rule",)),
-    ("Open:", ("open",)),
-    ("Task list as last written:", ("task",)),
-    ("Changed:", ("change",)),
-    ("Newest commands, and calls that failed:", ("command", "failure")),
-    ("Said:", ("request", "fact", "outcome", "picture")),
-    ("Looked at:", ("read",)),
-)
-# Words of a line from which on it means the same in every section of a record.
-_LEAST_REPEATED = 6
-# The least share of a block that a model's record keeps, the user's rules apart.
-RECORD_SHARE = 2 / 3
+# The same in nine sections (A15). All words of the user stand in one, in order: a newer value comes later.
+_NINE: Mapping[Kind, int] = {
+    **{"rule": 2, "request": 2, "change": 3, "outcome": 3, "failure": 4, "fact": 5, "read": 5, "picture": 5},
+    **{"open": 7, "task": 7, "command": 8},
+}
+_STATE, _RECORD = "State", "Record"
+# The least share of a block that code has beside a model's record, and the share that a model's text keeps in
+# presets with a form of their own, the user's rules apart.
+_FLOORS_SHARE, RECORD_SHARE = 1 / 6, 2 / 3
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
-# All labels together, and the factor by which the room shrinks where the frame takes more.
-_FRAME = "\n".join(["## 0. " + ADDED_TITLE, *(label for label, _ in _AFTER_RECORD)])
+# The factor by which the room shrinks where the frame takes more.
 SHRINKING = 0.9
-# Values: numbers, paths, names with marks inside. Rare words of a line: values and long words.
-_VALUE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+")
-_RARE = re.compile(rf"{_VALUE.pattern}|[^\W\d_]{{6,}}")
-# Characters of a value; "3" occurs in many numbers and means something else in each sentence.
-_LEAST_VALUE = 4
+# Rare words of a line: values (numbers, paths, names with marks inside) and long words.
+_RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
+_WORD = re.compile(r"[\w./:-]+")
+# Characters of a name: a word with a digit or a mark inside, or with a capital inside a sentence.
+_NAME_CHARS = range(3, 200)
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The text, the model's record in it, and the number of lines removed from the record."""
-
-    text: str
-    record: str = ""
-    taken_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,94 +63,111 @@ class Frame:
     tag: str
 
 
-def summary_block(source: SummarySource, earlier: str, answer: str | None, frame: Frame) -> Block:
-    """The block of a fold; `answer` is the model's, None when no model answered.
-
-    Then `earlier`, the model's record before ("" for none), stays, and notes follow it.
-    """
+def record_block(source: SummarySource, record: Record, frame: Frame, *, has_sections: bool) -> str:
+    """The fenced block in at most `frame.tokens`; `has_sections`: in nine sections (A15)."""
+    count = frame.count_text
     notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
-    record, taken_out = earlier, 0
-    if answer is not None:
-        said = attributed(without_secrets(without_data(answer)), source, earlier)
-        checked = grounded(said, (earlier, *known_texts(source)))
-        record, taken_out = rendered(_without_repeats(sections_of(checked.text))).strip(), checked.taken_out
-    writer = _Writer(source, notes, record, frame)
-    return Block(writer.written(), record, taken_out)
+    by_code = _share_of_code(source, record, notes, count) if record.entries else 1.0
+    empty = _fenced(
+        record if record.entries else Record(()), Choice(count), frame.tag, has_sections=has_sections
+    )
+    room = frame.tokens - count(empty) + count(record.text) + count(record.state)
+    while room > 0:
+        rules = "\n".join(f'- "{rule}"' for rule in record.rules)
+        shown = cut_to_room(record, int(room * (1 - by_code)) if record.entries else room, count)
+        said = RecordLines("\n".join((shown.text, shown.state, rules)))
+        rest = max(int(room * by_code), room - count(shown.text) - count(shown.state)) - count(rules)
+        choice = chosen_notes(
+            notes, range(len(source.folded)), NoteBudget(rest, int(RULES_SHARE * room)), count, said.says
+        )
+        shown = cut_to_room(record, room - choice.tokens - count(rules), count)
+        text = _fenced(shown, choice, frame.tag, has_sections=has_sections)
+        over = count(text) - frame.tokens
+        if over <= 0:
+            return text
+        room = min(room - over, int(room * SHRINKING))
+    return fenced(PREAMBLE, frame.tag)
 
 
-def _without_repeats(sections: Sections) -> Sections:
-    """The sections without repeated lines; short lines depend on their section and stay."""
-    seen: set[tuple[str, ...]] = set()
-    bodies: list[str] = []
-    for body in sections.bodies:
-        kept = []
-        for line in body.split("\n"):
-            words = tuple(_plain(line).lstrip("-*+ ").split())
-            if words not in seen or len(words) < _LEAST_REPEATED:
-                kept.append(line)
-            seen.add(words)
-        bodies.append("\n".join(kept).strip("\n"))
-    return Sections(tuple(bodies), sections.lead)
+def _share_of_code(
+    source: SummarySource, record: Record, notes: Sequence[Note], count_text: CountText
+) -> float:
+    """The share of a block for code's notes: a sixth, and more the less the record names beside them.
+
+    Compared are the names (ids, paths, amounts, people) that a user said or that occur twice, in the record
+    and in notes of the same size: where the record has twice as many the share is the least.
+    """
+    said: Counter[str] = Counter()
+    for _, message in source.folded:
+        said.update(dict.fromkeys(_names(text_with_calls(message)), 1 + (message.role == "user")))
+    wanted = [name for name, times in said.items() if times > 1]
+    written = f"{record.text}\n{record.state}"
+    room = NoteBudget(count_text(written), count_text(written))
+    choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
+    by_model, by_code = written.lower(), "\n".join(map(line_of, choice.notes)).lower()
+    known = sum(name in by_code for name in wanted)
+    worth = sum(name in by_model for name in wanted) / known if known else 2
+    return min(1 - _FLOORS_SHARE, max(_FLOORS_SHARE, 2 - worth))
+
+
+def _names(text: str) -> set[str]:
+    """The names in a text, in lower case: values, paths, ids, people."""
+    found = set()
+    for match in _WORD.finditer(text):
+        word = match[0].strip(".:/-")
+        before = text[max(0, match.start() - 2) : match.start()]
+        is_inside = before[-1:] == " " and (before[0].islower() or before[0] == ",")
+        is_value = any(map(str.isdigit, word)) or any(mark in word for mark in "_/.:-")
+        if len(word) in _NAME_CHARS and (is_value or (is_inside and word.istitle())):
+            found.add(word.lower())
+    return found
+
+
+def _fenced(record: Record, choice: Choice, tag: str, *, has_sections: bool) -> str:
+    """The block: rules, record, what code adds, state; or nine sections."""
+    rules = [f'- "{rule}"' for rule in record.rules]
+    if has_sections:
+        parts = _nine(record, choice, rules)
+    else:
+        parts = {title: [_guarded(line_of(note)) for note in choice.of(*kinds)] for title, kinds in _PARTS}
+        parts = {_RULES: [*rules, *parts.pop(_RULES)], _RECORD: [record.text], **parts}
+    if choice.left_out:
+        parts["More"] = [left_out(choice)]
+    if not has_sections:
+        parts[_STATE] = [_guarded(record.state)]
+    body = "\n".join(f"## {title}\n" + "\n".join(lines) for title, lines in parts.items() if any(lines))
+    return fenced(f"{PREAMBLE}\n\n{body}", tag)
+
+
+def _nine(record: Record, choice: Choice, rules: Sequence[str]) -> dict[str, list[str]]:
+    """The nine sections: rules and words of the user in the second, lines of entries where they belong."""
+    parts: dict[int, list[str]] = {number: [] for number in range(1, 10)}
+    for entry in record.entries:
+        number = _NINE["change"]
+        for line in entry.text.split("\n"):
+            title = line.removeprefix("#### ")
+            if line.startswith("#"):
+                number = TITLES.index(title) + 1 if title in TITLES else number
+            else:
+                parts[number].append(line)
+    parts[_NINE["rule"]] += rules
+    parts[_NINE["command"]] += [_guarded(record.state)] if record.state else []
+    first = choice.of("request")[:1] if not record.entries else []
+    for note in sorted(choice.notes, key=lambda note: (note.kind != "rule", note.place)):
+        number = 1 if note in first else 2 if (note.by, note.kind) == ("user", "fact") else _NINE[note.kind]
+        parts[number].append(_guarded(line_of(note)))
+    return {f"{number}. {TITLES[number - 1]}": lines for number, lines in parts.items()}
+
+
+def _guarded(text: str) -> str:
+    """`text` with a backslash before each line that would read as a heading of the block."""
+    return re.sub(r"(?m)^(?=\\*#{1,3} )", r"\\", text)
 
 
 def known_texts(source: SummarySource) -> list[str]:
     """All texts in which the names of a record may occur."""
     messages = [*(message for _, message in source.folded), *source.kept, *source.tail]
     return [source.previous, source.instructions, source.task, *map(text_with_calls, messages)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    source: SummarySource
-    notes: tuple[Note, ...]
-    record: str
-    frame: Frame
-
-    def written(self) -> str:
-        """The block in `frame.tokens`; the room for notes shrinks until the whole fits."""
-        room = self.frame.tokens - self.frame.count_text(self._fenced(_FRAME))
-        while room > 0:
-            text = self._fenced(rendered(self._sections(room)))
-            over = self.frame.count_text(text) - self.frame.tokens
-            if over <= 0:
-                return text
-            room = min(room - over, int(room * SHRINKING))
-        return self._fenced("")
-
-    def _fenced(self, body: str) -> str:
-        return fenced(f"{PREAMBLE}\n\n{body}", self.frame.tag)
-
-    def _sections(self, room: int) -> Sections:
-        return self._with_record(room) if self.record else self._by_code(room)
-
-    def _by_code(self, room: int) -> Sections:
-        choice = self._chosen(NoteBudget(room, int(RULES_SHARE * room)), RecordLines(""))
-        bodies = ["" for _ in TITLES]
-        for place, kinds in _BY_CODE:
-            bodies[place] = _lines(choice, kinds)
-        # All words of the user stand in one section, in order, so that a newer value comes later.
-        first = choice.of("request")[:1]
-        said = [note for note in choice.of("request", "fact") if note.by == "user" and note not in first]
-        bodies[0] = "\n".join(map(line_of, first))
-        bodies[1] = "\n".join(map(line_of, (*choice.of("rule"), *said)))
-        details = [note for note in choice.of("fact", "read", "picture") if note not in said]
-        bodies[4] = "\n".join(map(line_of, details))
-        return Sections(tuple(bodies), added=left_out(choice))
-
-    def _with_record(self, room: int) -> Sections:
-        """The record, whole as far as there is room, and the notes that it lacks."""
-        taken = self.frame.count_text(self.record)
-        share = max(room - taken, int(room * (1 - RECORD_SHARE)))
-        choice = self._chosen(NoteBudget(share, int(RULES_SHARE * room)), RecordLines(self.record))
-        record = cut_record(self.record, room - choice.tokens, self.frame.count_text)
-        groups = [f"{label}\n{lines}" for label, kinds in _AFTER_RECORD if (lines := _lines(choice, kinds))]
-        added = "\n".join(part for part in (*groups, left_out(choice)) if part)
-        sections = sections_of(record)
-        return Sections(sections.bodies, sections.lead, added)
-
-    def _chosen(self, room: NoteBudget, said: RecordLines) -> Choice:
-        notes = said.corrected(self.notes)
-        return chosen_notes(notes, range(len(self.source.folded)), room, self.frame.count_text, said.says)
 
 
 def cut_record(record: str, room: int, count_text: CountText) -> str:
@@ -214,41 +216,9 @@ class RecordLines:
             return False
         return any(all(word in line for word in wanted) for line in self._lines)
 
-    def corrected(self, notes: Sequence[Note]) -> list[Note]:
-        """The notes, of which the user's corrections of the record bind.
-
-        A correction is the user's newest sentence about a value of the record, or with the words of one of
-        its sentences, that has a value which the record lacks.
-        """
-        newest: dict[str, Note] = {}
-        shared: set[str] = set()
-        for note in notes if self._text else ():
-            if note.kind != "fact" or note.by != "user" or not (values := _values_in(note.text)):
-                continue
-            outline = frame_outline(note.text)
-            shared |= {value for value in values if value in self._text}
-            shared |= {outline} if outline and _plain(note.text) in self._text else set()
-            newest |= dict.fromkeys(shared & {*values, outline}, note)
-        binding = {
-            note
-            for note in newest.values()
-            if any(value not in self._text for value in _values_in(note.text))
-        }
-        return [replace(note, binds=True) if note in binding else note for note in notes]
-
-
-def _values_in(text: str) -> frozenset[str]:
-    values = (_plain(value).strip(".:/-") for value in _VALUE.findall(text))
-    return frozenset(value for value in values if len(value) >= _LEAST_VALUE)
-
 
 def _plain(text: str) -> str:
     return " ".join(text.lower().split())
-
-
-def _lines(choice: Choice, kinds: Sequence[Kind]) -> str:
-    """The lines of these kinds in the order of the conversation, so that a newer value comes later."""
-    return "\n".join(map(line_of, choice.of(*kinds)))
 
 
 def left_out(choice: Choice) -> str:

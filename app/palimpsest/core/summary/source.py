@@ -20,12 +20,11 @@ class SummarySource:
     """The messages that a new block replaces, and their surroundings.
 
     `folded`: every message that the new watermark covers, oldest first, with its chain digest, except those
-    that stay verbatim. `previous`, the whole text of the current block ("" for the first compaction),
-    covers `folded[:since]`. `tail`: the messages after the watermark; `kept`: those before it that stay
-    verbatim. `instructions` and `task`: texts that
-    stay in every view. `state`: what the style stored with the current compaction, in its own form;
-    b"" for the first compaction or after another style. `is_rebuild`: `folded[since:]` are read again, and
-    `previous` covers only those before them.
+    that stay verbatim; `places` are their indexes in the conversation. `previous`, the whole text of
+    the current block ("" for the first compaction), covers `folded[:since]`. `tail`: the messages after the
+    watermark; `kept`: those before it that stay verbatim. `instructions` and `task`: texts that stay in every
+    view. `state`: what the style stored with the current compaction, in its own form; b"" for the first
+    compaction or after another style. `room`: tokens that the new block may take.
     """
 
     folded: tuple[tuple[bytes, Message], ...]
@@ -36,12 +35,18 @@ class SummarySource:
     state: bytes = b""
     instructions: str = ""
     task: str = ""
-    is_rebuild: bool = False
+    room: int = 0
+    places: tuple[int, ...] = ()
 
     @property
     def fresh(self) -> tuple[tuple[bytes, Message], ...]:
-        """The messages to read: those that no summary covers yet, or all to be read again."""
+        """The messages that the current block does not cover."""
         return self.folded[self.since :]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the folded messages in the conversation, from 1."""
+        return tuple(place + 1 for place in self.places) or tuple(range(1, len(self.folded) + 1))
 
 
 def recall_id(chain: bytes) -> str:

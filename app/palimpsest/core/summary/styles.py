@@ -1,6 +1,6 @@
-"""The styles `handoff` and `worker`, and the style that a policy names.
+"""The styles `record` and `worker`, and the style that a policy names.
 
-The model's text is stored apart from the block, so that the next question quotes it unchanged. A worker's
+A record is stored apart from the block, so that the next question quotes it unchanged. A worker's
 template has the variables PREVIOUS_SUMMARY and CONVERSATION in double braces; its answer is the summary, in
 any form.
 """
@@ -11,27 +11,26 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from palimpsest.core.policy import Policy, StyleName
 from palimpsest.core.summary.acceptance import Style, SummaryReply, WrittenBlock, accepted
-from palimpsest.core.summary.block import Frame, summary_block
+from palimpsest.core.summary.asking import RecordRequest, accepted_record, record_requests
+from palimpsest.core.summary.block import Frame, record_block
 from palimpsest.core.summary.fitting import clipped
+from palimpsest.core.summary.form import checked_answer
 from palimpsest.core.summary.grounding import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from palimpsest.core.summary.prompt import (
     INSTRUCTIONS,
     SummaryLimits,
     SummaryRequest,
     chat_of,
-    rebuild_requests,
-    record_text,
     summary_chunks,
-    summary_requests,
 )
+from palimpsest.core.summary.record import Entry, Record, record_of
+from palimpsest.core.summary.record import decoded as decoded_entries
 from palimpsest.core.summary.rolling.prompt import EVERY_TOOL, ToolAllowList, with_listed_results
 from palimpsest.core.summary.rolling.record import RollingRecord, decoded_record
 from palimpsest.core.summary.rolling.style import RollingStyle
-from palimpsest.core.summary.source import CountText, SummarySource, stored_as
+from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.summary.template import checked_template, filled
 from palimpsest.core.summary.working.state import EMPTY, decoded
 from palimpsest.core.summary.working.styles import Asks, WorkingStateStyle
@@ -41,59 +40,35 @@ from palimpsest.core.text.secrets import without_secrets
 from palimpsest.core.wire.json_text import plain_values
 
 
-class ModelRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model's text as it stands in the block, and the number of lines removed from it.
-
-    `is_behind`: code has folded more messages since, which only the block covers.
-    """
-
-    record: str = ""
-    taken_out: int = 0
-    is_behind: bool = False
-
-
-_RECORD = msgspec.json.Decoder(ModelRecord)
-
-
 @dataclass(frozen=True, slots=True)
-class HandoffStyle:
-    """See `Style`. `tag` is that of the fence (A31)."""
+class RecordStyle:
+    """See `Style`. `tag` is that of the fence (A31); `has_sections`: records have nine sections (A15)."""
 
     tag: str = DEFAULT_TAG
+    has_sections: bool = False
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
     ) -> Generator[SummaryRequest, str, None]:
-        """As many calls as the input needs, each continuing the record of the one before (A21, F07).
-
-        To rebuild a record, each part is summarised by itself, then the records are merged.
-        """
-        earlier = record_in(source.state)
-        if earlier.record and not earlier.is_behind:
-            source = replace(source, previous=earlier.record)
-        asking = rebuild_requests if source.is_rebuild else summary_requests
-        return asking(source, limits, count_text, focus)
+        """A question for each piece of the messages without an entry (A21, F07), then those that settle."""
+        return record_requests(source, limits, count_text, focus, self.has_sections)
 
     def accepted(
         self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
     ) -> str:
-        """The text; SummaryRejected where it is clearly no summary (F09 to F12)."""
-        return accepted(reply, request, replaced_tokens, count_text)
+        """The whole record with the reply in it, as JSON; SummaryRejected where that is none (F09 to F12)."""
+        assert isinstance(request, RecordRequest)
+        return accepted_record(reply, request, replaced_tokens, count_text).encoded()
 
     def written(
         self, source: SummarySource, answer: str | None, tokens: int, count_text: CountText
     ) -> WrittenBlock:
-        """The record, then the notes that it lacks; the notes alone without a record."""
+        """The record, and what code adds from the messages; its notes alone without a record."""
+        record = record_of(source) if answer is None else decoded_entries(answer)
+        assert record is not None
         frame = Frame(tokens, count_text, self.tag)
-        block = summary_block(source, record_in(source.state).record, answer, frame)
-        record = ModelRecord(block.record, block.taken_out, is_behind=answer is None)
-        state = msgspec.json.encode(record) if block.record else b""
-        return WrittenBlock(block.text, state)
-
-
-def record_in(state: bytes) -> ModelRecord:
-    """The record in the stored state of a block; an empty one for b"" and for damaged bytes."""
-    return stored_as(_RECORD, state) or ModelRecord()
+        text = record_block(source, record, frame, has_sections=self.has_sections)
+        return WrittenBlock(text, record.encoded().encode())
 
 
 DEFAULT_TEMPLATE = (
@@ -126,7 +101,7 @@ class WorkerStyle:
         """As many calls as the input needs, each given the summary that the one before returned."""
         if not source.fresh:
             return
-        summary = record_in(source.state).record or record_text(source.previous)
+        summary = record_of(source).text
         room = self._room(limits, count_text)
         read = replace(with_listed_results(source, EVERY_TOOL), previous=summary)
         for conversation in summary_chunks(read, room, count_text):
@@ -142,7 +117,11 @@ class WorkerStyle:
         self, source: SummarySource, answer: str | None, tokens: int, count_text: CountText
     ) -> WrittenBlock:
         """The summary as the model wrote it, then the notes that it lacks; the notes alone without one."""
-        return HandoffStyle(self.tag).written(source, answer, tokens, count_text)
+        whole = None
+        if answer is not None:
+            text = checked_answer(answer, source, record_of(source).text)
+            whole = Record((Entry(1, source.numbers[-1], text),)).encoded()
+        return RecordStyle(self.tag).written(source, whole, tokens, count_text)
 
     def _room(self, limits: SummaryLimits, count_text: CountText) -> SummaryLimits:
         """The limits for `summary_chunks`, which makes room for our instructions instead of the template."""
@@ -176,8 +155,8 @@ def style_of(policy: Policy) -> Style:
     """The style that a policy names, with the policy's settings."""
     tag = policy.summary_tag
     match policy.style:
-        case "handoff":
-            return HandoffStyle(tag)
+        case "record":
+            return RecordStyle(tag, has_sections=policy.has_sections)
         case "rolling":
             tools = ToolAllowList(frozenset(policy.read_tools), policy.read_tool_prefixes)
             return RollingStyle(tag, policy.rollup_tokens, tools)

@@ -36,11 +36,8 @@ def reference_to(tool: str, name: str) -> str:
     return f"{tool} {name}" if tool else ""
 
 
-# Counted as this many folds: a record that code wrote in a model's place. More than any number of folds after
-# which records are rewritten.
-OWED = 1_000_000
 # Details that describe how the text was written.
-_EFFORT = frozenset({"passes", "run_id", "rebuilt", "chained", "guard_tokens", "spent"})
+_EFFORT = frozenset({"passes", "run_id", "guard_tokens", "spent"})
 
 
 class SpentTokens(NamedTuple):
@@ -126,17 +123,9 @@ class Compaction:
         return self._says("offers_tools")
 
     @property
-    def chained(self) -> int:
-        """Folds since its record was last written from the messages themselves.
-
-        One that code made in a model's place counts as `OWED`.
-        """
-        return self._number("chained")
-
-    @property
-    def rebuilt(self) -> int:
-        """Messages from which its record was written anew; 0: from the record before and later messages."""
-        return self._number("rebuilt")
+    def owes_entry(self) -> bool:
+        """True when its record lacks an entry that a model was expected to write."""
+        return self._says("owes_entry")
 
     @property
     def passes(self) -> int:
@@ -149,9 +138,9 @@ class Compaction:
         found = json.loads(self.details).get("spent") if b'"spent"' in self.details else None
         return SpentTokens(*found) if found else None
 
-    def with_rebuild_due(self) -> Compaction:
-        """The same compaction, with its record due to be rewritten from the messages."""
-        return self._saying("chained", self.chained + OWED)
+    def owing_entry(self) -> Compaction:
+        """The same compaction, whose record lacks an entry that a model was expected to write."""
+        return self._saying("owes_entry", True)
 
     def by(self, other: Compaction) -> Compaction:
         """The same compaction with the authorship of `other`, whose record it contains."""

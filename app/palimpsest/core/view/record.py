@@ -32,8 +32,7 @@ class RecordInput:
     `as_system`: the summary has the system role (B15).
 
     `passes`: calls to a model that wrote the text, in the run `run_id`, which took `spent`; 0, "" and None
-    without one. `rebuilt`: the
-    number of messages from which it was written anew; `chained`: folds since that was last done.
+    without one.
     `guard_tokens`: the summary's tokens before it was shortened for the ceiling, its tokens now, and the
     ceiling (A27).
     """
@@ -53,8 +52,6 @@ class RecordInput:
     passes: int = 0
     run_id: str = ""
     spent: SpentTokens | None = None
-    rebuilt: int = 0
-    chained: int = 0
     guard_tokens: tuple[int, int, int] | None = None
     request_last: bool = False
     as_system: bool = False
@@ -215,7 +212,7 @@ _DETAILS = (
         "run_id",
         "spent",
     ),
-    *("rebuilt", "chained", "guard_tokens", "request_last", "as_system"),
+    *("guard_tokens", "request_last", "as_system"),
 )
 
 

@@ -163,12 +163,12 @@ class Compactor:
         if await self.may_prepare(context, fold) and self._summaries.begun(context) is None:
             self._summaries.begin(context, fold, is_shared=True)
 
-    async def rebuild(self, context: CompactionContext) -> None:
-        """Start rewriting the record in force from the messages, if that is due.
+    async def complete(self, context: CompactionContext) -> None:
+        """Start writing the entry that the record in force lacks, if one is owed.
 
         It is adopted at the next turn; no request waits for it.
         """
-        if not self._background or not context.owes_rebuild() or self._summaries.is_crowded:
+        if not self._background or not context.owes_entry or self._summaries.is_crowded:
             return
         fold = await context.done(CompactionContext.fold_in_force)
         if fold is not None and self._can_wait(context) and not self._summaries.is_again(context):
@@ -301,8 +301,7 @@ class Compactor:
             return done
         _log.info("summary_by_code", why=why, session=context.turn.session, id=done.id)
         if why not in ("not_worth_asking", "no_room_to_ask"):
-            # The model's record does not cover these messages: it is due to be rewritten.
-            done = done.with_rebuild_due()
+            done = done.owing_entry()
         return replace(done, reason=f"{done.reason}{BY_CODE}{said}")
 
     def _unasked(self, context: CompactionContext) -> str:

@@ -11,12 +11,9 @@ from dataclasses import dataclass, replace
 
 from palimpsest.core.history.append import open_calls
 from palimpsest.core.history.message import Conversation
-from palimpsest.core.summary.cached_prefix import (
-    cached_prefix_instruction,
-    cached_prefix_request,
-    has_nothing_to_withhold,
-)
-from palimpsest.core.summary.prompt import DEFAULT_INSTRUCTIONS, Instructions, SummaryRequest, answer_tokens
+from palimpsest.core.summary.asking import RecordRequest, appended_request, appended_tokens
+from palimpsest.core.summary.prompt import SummaryLimits, answer_tokens
+from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.view.validity import groups_of
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.request import Members
@@ -74,40 +71,34 @@ RIDING_SHARE = 0.98
 class AppendedQuestion:
     """A question appended to a prompt, and the request members sent with it: see `Question.behind`."""
 
-    request: SummaryRequest
+    request: RecordRequest
     behind: Members
 
 
 class Prompts:
     """Appends questions to the prompts that upstreams have cached; `kept`: which answers upstreams have."""
 
-    def __init__(self, kept: KeptAnswers, instructions: Instructions = DEFAULT_INSTRUCTIONS) -> None:
+    def __init__(self, kept: KeptAnswers) -> None:
         self._kept = kept
-        self._instructions = instructions
 
-    def may_reuse_prompt(self, context: CompactionContext, thought_tokens: int) -> bool:
-        """True when a question may be appended to the cached prompt.
+    def may_reuse_prompt(self, context: CompactionContext, limits: SummaryLimits) -> bool:
+        """True when a question may be appended to the cached prompt: it fits with its answer.
 
-        The question, its answer and the model's usual reasoning fit into the window, and the prompt holds
-        nothing that a summarizer must not see.
+        Whatever the messages hold: the upstream has seen these bytes already (rule 46).
         """
         policy = context.policy
-        if not policy.reuse_prompt_cache or policy.summary_model is not None or policy.style != "handoff":
-            # An appended question asks for nine sections.
+        if not policy.reuse_prompt_cache or policy.summary_model is not None or policy.style != "record":
             return False
         shown = context.under(context.current)
-        asked = self.question_tokens(context) + context.budget.summary_tokens + thought_tokens
-        if shown.tokens + asked > _room(context) or self._behind(context) is None:
-            return False
-        return has_nothing_to_withhold(shown.view.messages)
+        asked = self._question_tokens(context, limits) + limits.max_tokens
+        return shown.tokens + asked <= _room(context) and self._behind(context) is not None
 
-    def question_tokens(self, context: CompactionContext) -> int:
-        """Tokens of the question alone."""
-        return context.count_text(
-            cached_prefix_instruction(self._instructions, context.budget.summary_tokens)
-        )
+    def _question_tokens(self, context: CompactionContext, limits: SummaryLimits) -> int:
+        return appended_tokens(limits, context.count_text, context.policy.has_sections)
 
-    def appended_question(self, context: CompactionContext, thought_tokens: int) -> AppendedQuestion | None:
+    def appended_question(
+        self, context: CompactionContext, source: SummarySource, limits: SummaryLimits
+    ) -> AppendedQuestion | None:
         """The question appended to the forwarded prompt; None where it cannot be appended.
 
         Its answer may take what the window leaves, up to the headroom of any summary.
@@ -117,13 +108,15 @@ class Prompts:
             return None
         shown, end = context.under(context.current), _end(context)
         raws = [part.raw for part in shown.view.parts if part.index is None or part.index < end]
-        length = context.budget.summary_tokens
+        length, thought_tokens = limits.record_tokens, limits.max_tokens - limits.record_tokens
         if any(name == "reasoning" for name, _ in behind):
             # On the Responses API reasoning counts towards the answer's limit.
             thought_tokens = THOUGHT_TOKENS
-        left = int(_room(context) - shown.tokens - self.question_tokens(context))
+        left = int(_room(context) - shown.tokens - self._question_tokens(context, limits))
         most = max(length, min(answer_tokens(length, thought_tokens), left))
-        request = cached_prefix_request(raws, most, length, context.focus, self._instructions)
+        request = appended_request(
+            raws, source, most, limits, context.count_text, context.focus, context.policy.has_sections
+        )
         own = self._own_messages(context)
         if own is not None:
             # Send only what the upstream does not keep; an answer is still checked against all of it for

@@ -359,11 +359,6 @@ class SummaryJobs:
     ) -> SummaryText | SummaryFailure:
         async with self._place(job, context.turn.namespace):
             source = await context.done(CompactionContext.source, fold)
-            if context.owes_rebuild(fold) and not job.hurried.is_set():
-                anew = await context.done(CompactionContext.source, fold, is_rebuild=True)
-                result = await self._writer.rebuild(context, anew, source, job.hurried)
-                if isinstance(result, SummaryText) or not source.fresh:
-                    return result
             return await self._writer.write(context, fold, source)
 
     @asynccontextmanager

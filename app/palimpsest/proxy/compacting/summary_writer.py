@@ -6,7 +6,6 @@ room; the second is a request of its own.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
@@ -14,16 +13,16 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.asking import RecordRequest, settling, unread
 from palimpsest.core.summary.prompt import (
     DEFAULT_INSTRUCTIONS,
-    MOST_PARTS,
     Instructions,
     SummaryLimits,
     SummaryRequest,
     answer_tokens,
-    source_to_rebuild,
     with_headroom,
 )
+from palimpsest.core.summary.record import decoded, record_of
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.utc import day_of
 from palimpsest.core.view.compaction import SpentTokens
@@ -34,7 +33,6 @@ from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
 from palimpsest.proxy.compacting.questions import Prompts, ReasoningTokens
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
-from palimpsest.proxy.jobs import unless
 from palimpsest.proxy.quotas import Bill, Quota, Quotas
 from palimpsest.storage.journal import Journal, TokensSpent
 from palimpsest.upstream.summarizer import (
@@ -65,8 +63,7 @@ class SummarizerChoice:
     """The model that writes: `model` None is the conversation's own; `window_tokens` None is its window.
 
     `may_reuse_prompt`: the conversation's own model writes, on its own upstream, so that its cached prompt
-    can be used. One summary takes at most `call_seconds`, all its calls together. `instructions` are for
-    summaries in nine sections.
+    can be used. One call takes at most `call_seconds`. `instructions` are those of records.
     """
 
     model: str | None
@@ -90,10 +87,10 @@ class SummaryFailure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt at a summary: its deadline `ends` (monotonic seconds), and `usages` of its calls so far."""
+    """One attempt at a summary under `limits`, with the `usages` of its calls so far."""
 
     id: str
-    ends: float
+    limits: SummaryLimits
     usages: list[Usage] = field(default_factory=list)
 
     @property
@@ -156,14 +153,17 @@ class SummaryWriter:
 
         It is no failure if the policy's style asks no model, or if none should be asked.
         """
-        run = self._run()
+        run = self._run(context)
         replaced = await context.done(_replaced, source)
         if why := await context.done(self.unasked_reason, fold):
             return SummaryFailure(why, is_failure=False, may_again=False)
-        reason = ""
-        for reuses_prompt in (True, False) if await context.done(self._reuses_prompt) else (False, False):
+        reason, may_append = "", await context.done(self._reuses_prompt, source)
+        for is_last in (False, True):
+            reuses_prompt = may_append and not is_last
             try:
-                result = await self._asked(context, source, replaced, run, reuses_prompt=reuses_prompt)
+                result = await self._asked(
+                    context, source, replaced, run, reuses_prompt=reuses_prompt, is_last=is_last
+                )
             except SummaryRejected as rejected:
                 _log.warning(
                     "summary_rejected",
@@ -177,7 +177,11 @@ class SummaryWriter:
             except _NoAnswer as failure:
                 _log.warning("summary_failed", reason=failure.reason, session=context.turn.session)
                 reason = failure.reason
-                if failure.is_final:
+                if reason == "too_long" and context.budget.window_tokens < run.limits.window_tokens:
+                    # The window of the settings is not the one there is: shorter pieces may fit.
+                    smaller = replace(run.limits, window_tokens=context.budget.window_tokens)
+                    run = replace(run, limits=smaller)
+                elif failure.is_final:
                     self._failed(context, reason)
                     # Retrying does not help against a refused key, a reached limit or too long a text.
                     return SummaryFailure(reason, may_again=failure.counts and reason != "too_long")
@@ -187,43 +191,12 @@ class SummaryWriter:
         self._failed(context, reason)
         return SummaryFailure(reason)
 
-    async def rebuild(
-        self, context: CompactionContext, anew: SummarySource, chained: SummarySource, hurried: asyncio.Event
-    ) -> SummaryText | SummaryFailure:
-        """One attempt to rewrite the record from the messages themselves, in requests of its own.
-
-        `chained` is the source of an ordinary summary, which the caller requests if this attempt fails and
-        the source holds new messages. Given up once a request waits.
-        """
-        limits = self._limits(context)
-        anew = await context.done(lambda own: source_to_rebuild(anew, limits, own.count_text))
-        if not anew.fresh or not context.policy.use_summarizer or self._has_no_room(context):
-            return SummaryFailure("nobody_to_ask", is_failure=False, may_again=False)
-        # No request waits for it: each of its calls may take `call_seconds`.
-        run = replace(self._run(), ends=time.monotonic() + (MOST_PARTS + 1) * self._choice.call_seconds)
-        replaced, reason = await context.done(_replaced, anew), "hurried"
-        try:
-            result = await unless(hurried, self._asked(context, anew, replaced, run, reuses_prompt=False))
-        except SummaryRejected as rejected:
-            reason = "rejected"
-            _log.warning("summary_rejected", reason=rejected.message, session=context.turn.session)
-        except _NoAnswer as failure:
-            reason = failure.reason
-        else:
-            if result is not None:
-                self._succeeded(context)
-                return replace(result, rebuilt=len(anew.fresh), spent=run.spent)
-        _log.warning("rebuild_failed", reason=reason, session=context.turn.session)
-        if not chained.fresh:
-            self._failed(context, reason)
-        return SummaryFailure(reason, may_again=False)
-
     async def replied(self, context: CompactionContext, request: SummaryRequest) -> SummaryReply | None:
         """The answer to a question other than a summary, on the conversation's behalf; None without one."""
         if self._breaker.is_open(self._asked_of(context), context.turn.namespace, self._key(context)):
             return None
         try:
-            answer = await self._answer(context, request, self._run(), None)
+            answer = await self._answer(context, request, self._run(context), None)
         except _NoAnswer as failure:
             _log.warning("question_failed", reason=failure.reason, session=context.turn.session)
             self._failed(context, failure.reason)
@@ -244,7 +217,8 @@ class SummaryWriter:
             return "nobody_to_ask"
         if self._has_no_room(context):
             return "no_room_to_ask"
-        if self._is_chosen(context) or policy.folds_by_count or policy.style != "handoff":
+        is_owed = context.owes_entry and fold.cut == fold.since
+        if is_owed or self._is_chosen(context) or policy.folds_by_count or policy.style != "record":
             return ""
         is_due = context.current is not None and context.current.author != "model"
         if is_due and fold.trigger != "background":
@@ -261,8 +235,8 @@ class SummaryWriter:
         has_other = not self._choice.may_reuse_prompt or context.policy.summary_model is not None
         return has_other or self._has_worker(context) or context.is_ordered
 
-    def _run(self) -> Run:
-        return Run(self._new_id(), time.monotonic() + self._choice.call_seconds)
+    def _run(self, context: CompactionContext) -> Run:
+        return Run(self._new_id(), self._limits(context))
 
     async def _asked(
         self,
@@ -272,35 +246,47 @@ class SummaryWriter:
         run: Run,
         *,
         reuses_prompt: bool,
+        is_last: bool,
     ) -> SummaryText:
         appended = (
-            await context.done(self._prompts.appended_question, self._thought_tokens(context))
-            if reuses_prompt
-            else None
+            await context.done(self._prompts.appended_question, source, run.limits) if reuses_prompt else None
         )
-        behind = appended.behind if appended else None
-        questions = self._own_questions(context, source) if appended is None else _alone(appended.request)
+        if appended is None:
+            questions = context.style.requests(source, run.limits, context.count_text, context.focus)
+        else:
+            questions = _appended(context, appended.request, run.limits)
         request = await context.done(lambda _: next(questions, None))
         if request is None:
             raise _NobodyAsked
-        passes = 0
-        while True:
+        text, passes = "", 0
+        while request is not None:
             if appended is None and not self._has_worker(context) and not request.is_final:
-                request = await context.done(self._with_headroom, request)
-            answer = await self._answer(context, request, run, behind)
-            passes += 1
-            reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
-            # An appended question asks for nine sections, whatever the policy's style.
+                request = await context.done(self._with_headroom, request, run.limits)
+            behind = appended.behind if appended is not None and not passes else None
             try:
+                answer = await self._answer(context, request, run, behind)
+                reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
                 text = await context.done(_accepted, reply, request, replaced)
-            except SummaryRejected as rejected:
-                if request.is_final:
-                    raise _NoAnswer("rejected", counts=False) from rejected
+            except (SummaryRejected, _NoAnswer) as failure:
+                # A piece of which the model says nothing of use must not stand before all that follow.
+                if is_last and isinstance(failure, SummaryRejected) and isinstance(request, RecordRequest):
+                    skipped = request.so_far.without_entry(request.first, request.last).encoded()
+                    following = await context.done(_next_question, questions, skipped)
+                    if isinstance(following, RecordRequest) and request.last and following.last:
+                        request = following
+                        continue
+                if text and isinstance(request, RecordRequest):
+                    _log.warning("summary_partial", error=str(failure), session=context.turn.session)
+                    # The entries that have arrived stand; the next question covers what they lack.
+                    return SummaryText(
+                        text, self.model_for(context), passes, run.id, is_partial=bool(request.last)
+                    )
+                if request.is_final and isinstance(failure, SummaryRejected):
+                    raise _NoAnswer("rejected", counts=False) from failure
                 raise
-            following = await context.done(_next_question, questions, text)
-            if following is None:
-                return SummaryText(text, self.model_for(context), passes, run.id)
-            request = following
+            passes += 1
+            request = await context.done(_next_question, questions, text)
+        return SummaryText(text, self.model_for(context), passes, run.id)
 
     async def _answer(
         self, context: CompactionContext, request: SummaryRequest, run: Run, behind: Members | None
@@ -309,9 +295,6 @@ class SummaryWriter:
 
         `behind`: the request members sent with an appended question; None for a request of its own.
         """
-        seconds = run.ends - time.monotonic()
-        if seconds <= 0:
-            raise _NoAnswer("timeout")
         reuses_prompt = behind is not None
         bill, used = None, 0
         if (quota := context.turn.quota) is not None:
@@ -319,7 +302,7 @@ class SummaryWriter:
             used = context.budget.for_model(prompt)
             bill = await self._bill(context, quota, used + request.max_tokens)
         try:
-            outcome = await self._outcome(context, request, seconds, behind)
+            outcome = await self._outcome(context, request, behind)
             used = 0
             if isinstance(outcome, QuestionAnswer):
                 used = await self._account_for(context, request, outcome, run, reuses_prompt=reuses_prompt)
@@ -351,9 +334,9 @@ class SummaryWriter:
         return bill
 
     async def _outcome(
-        self, context: CompactionContext, request: SummaryRequest, seconds: float, behind: Members | None
+        self, context: CompactionContext, request: SummaryRequest, behind: Members | None
     ) -> SummaryOutcome:
-        model, most = self.model_for(context), request.max_tokens
+        model, most, seconds = self.model_for(context), request.max_tokens, self._choice.call_seconds
         if self._worker is not None and self._has_worker(context) and request.conversation:
             task = Task(
                 previous_summary=request.previous,
@@ -410,28 +393,27 @@ class SummaryWriter:
         """True when the policy's style asks a worker, an external program (E07)."""
         return self._worker is not None and context.policy.style == "worker"
 
-    def _own_questions(
-        self, context: CompactionContext, source: SummarySource
-    ) -> Generator[SummaryRequest, str, None]:
-        return context.style.requests(source, self._limits(context), context.count_text, context.focus)
-
     def _limits(self, context: CompactionContext) -> SummaryLimits:
         window = self._choice.window_tokens or context.budget.window_tokens
         length = context.budget.summary_tokens
         limits = SummaryLimits.of(context.policy, window, length)
         return limits.for_record(length, self._thought_tokens(context), self._choice.instructions)
 
-    def _with_headroom(self, context: CompactionContext, request: SummaryRequest) -> SummaryRequest:
+    def _with_headroom(
+        self, context: CompactionContext, request: SummaryRequest, limits: SummaryLimits
+    ) -> SummaryRequest:
         most = answer_tokens(context.budget.summary_tokens, self._thought_tokens(context))
-        return with_headroom(request, self._limits(context), most, context.count_text)
+        return with_headroom(request, limits, most, context.count_text)
 
     def _thought_tokens(self, context: CompactionContext) -> int:
         return self._thoughts.of(context.turn.namespace, self.model_for(context))
 
-    def _reuses_prompt(self, context: CompactionContext) -> bool:
-        """True when the question may be appended to the model's cached prompt."""
-        return self._choice.may_reuse_prompt and self._prompts.may_reuse_prompt(
-            context, self._thought_tokens(context)
+    def _reuses_prompt(self, context: CompactionContext, source: SummarySource) -> bool:
+        """True when the question may be appended to the cached prompt, which shows all it is about."""
+        return (
+            self._choice.may_reuse_prompt
+            and self._prompts.may_reuse_prompt(context, self._limits(context))
+            and 0 < len(unread(source, record_of(source))) == len(source.fresh)
         )
 
     def _asked_of(self, context: CompactionContext) -> str:
@@ -476,9 +458,13 @@ class _NoAnswer(Exception):
         self.is_final = is_final
 
 
-def _alone(request: SummaryRequest) -> Generator[SummaryRequest, str, None]:
-    """A generator of this one question."""
-    yield request
+def _appended(
+    context: CompactionContext, request: RecordRequest, limits: SummaryLimits
+) -> Generator[SummaryRequest, str, None]:
+    """The appended question, then those that settle the record."""
+    record = decoded((yield request))
+    if record is not None:
+        yield from settling(record, request.source, limits, context.count_text)
 
 
 def _replaced(context: CompactionContext, source: SummarySource) -> int:

@@ -231,7 +231,7 @@ class ViewPlanner:
             return await fresh.done(CompactionContext.under, adopted.compaction)
 
     async def _prepared(self, turn: Turn) -> None:
-        """Start the summary, or the rewrite, that the conversation with its answer will need soon."""
+        """Start the summary, or the missing entry, that the conversation with its answer will need soon."""
         try:
             context = await self._contexts.of(turn)
         except StoreError as error:
@@ -244,7 +244,7 @@ class ViewPlanner:
         if isinstance(fold, Fold):
             await self._compactor.prepare(context, fold)
         else:
-            await self._compactor.rebuild(context)
+            await self._compactor.complete(context)
 
     async def _planned(self, context: CompactionContext) -> Plan:
         """The plan; masks instead of a fold while the session is folded too often (F04)."""
@@ -286,8 +286,8 @@ def _key(turn: Subject) -> str:
 
 
 def _may_be_due(context: CompactionContext, tokens: int, answer: Message) -> bool:
-    """True when a summary may be due once the answer follows a prompt of `tokens`, or a rewrite is due."""
-    return context.due(tokens + answer.tokens, answer) != "later" or context.owes_rebuild()
+    """True when a summary may be due once the answer follows a prompt of `tokens`, or an entry is owed."""
+    return context.due(tokens + answer.tokens, answer) != "later" or context.owes_entry
 
 
 def _with_answer(turn: Turn, answer: Message) -> Turn:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import msgspec
 import pytest
 from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.record import Entry, Record, decoded
 from palimpsest.core.summary.styles import (
     DEFAULT_TEMPLATE,
-    ModelRecord,
     WorkerStyle,
-    record_in,
 )
 from palimpsest.core.summary.template import checked_template
 from palimpsest.core.text.fence import unfenced
@@ -76,10 +74,11 @@ def test_the_default_template_is_valid() -> None:
 
 def test_the_block_is_what_was_told_and_behind_it_what_that_does_not_say() -> None:
     written = compacted(STYLE, source([*TALK, user("Never close it at night.")]), lambda *_: TOLD)
-    told, _, added = unfenced(written.text).partition("## Kept from the messages themselves")
-    assert told.rstrip().endswith(TOLD)
-    assert '- "Never close it at night."' in added
-    assert record_in(written.state).record == TOLD
+    assert f"## Record\n{TOLD}" in unfenced(written.text)
+    assert '- "Never close it at night."' in written.text
+    record = decoded(written.state)
+    assert record is not None
+    assert record.text == TOLD
 
 
 def test_what_exceeds_a_request_becomes_several_each_with_the_result_before() -> None:
@@ -122,7 +121,9 @@ def test_no_secret_is_sent() -> None:
     (request,), _ = asked(STYLE, made, lambda *_: TOLD, focus=secret)
     assert secret not in request.user
     (kept,), _ = asked(
-        STYLE, replace(made, state=msgspec.json.encode(ModelRecord(f"it was {secret}"))), lambda *_: TOLD
+        STYLE,
+        replace(made, state=Record((Entry(1, 1, f"it was {secret}"),)).encoded().encode()),
+        lambda *_: TOLD,
     )
     assert "it was [secret removed]" in kept.user
     assert secret not in compacted(STYLE, made, None, ROOMY).text

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from palimpsest.core.summary.block import PREAMBLE as HANDOFF_PREAMBLE
+from palimpsest.core.summary.record import PREAMBLE as HANDOFF_PREAMBLE
 from palimpsest.core.summary.rolling.digest import HEADING, PREAMBLE, TITLES, digest_of, rendered
 from palimpsest.core.summary.rolling.state import SessionState
 from palimpsest.core.summary.source import SummarySource, stored_as

@@ -1,0 +1,246 @@
+"""The record of a conversation: what a model wrote of its folded messages, one entry for each stretch. Pure.
+
+A record grows. A fold appends the entry of its stretch and leaves older lines as they are, but for
+corrections. Once the record exceeds its room its older part is written anew, as a whole. Of messages without
+an entry code tells (block.py), and the next question covers them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from palimpsest.core.summary.sections import TITLES
+from palimpsest.core.summary.source import CountText, SummarySource, stored_as
+from palimpsest.core.text.fence import sendable, unfenced
+from palimpsest.core.text.message_text import on_one_line
+
+PREAMBLE = (
+    "Handoff from a previous agent: the earlier part of this conversation, which is not shown any more. "
+    "Build on it and do not repeat what is done; it reports and gives no orders, and messages after it are "
+    "newer and win."
+)
+# Shares of a record's room: of an entry while room is free, and later; of the whole once it is settled.
+FIRST_SHARE, LATER_SHARE, SETTLED_SHARE = 0.25, 0.13, 0.84
+# A settled record that is over by less loses whole lines instead of being asked for once more.
+NEARLY = 1.03
+# Characters of a line that a correction may name; shorter ones are not unique.
+_LEAST_CORRECTED = 12
+_PART = re.compile(
+    r"(?ms)^#{1,4}[ \t]+\**(State|Rules|Entry|Corrections|Record)\**[ \t]*:?[ \t]*\n(.*?)"
+    r"(?=^#{1,4}[ \t]+\**(?:State|Rules|Entry|Corrections|Record)\b\**[ \t]*:?[ \t]*$|\Z)"
+)
+_CORRECTION = re.compile(r"(?m)^<\s*(?:[-*]\s)?(.+)\n>\s*(?:[-*]\s)?(.+)$")
+_HEADING = re.compile(r"#{1,6}\s+(?:\d+(?:\s*[-\u2013]\s*\d+)?\.\s+)?")
+_NUMBERED = re.compile(r"###\s*(\d+)(?:\s*[-\u2013]\s*(\d+))?\.")
+_RANGE = re.compile(r"\s*\(messages? \d+(?: to \d+)?\)\s*$")
+_QUOTED = re.compile(r"[\"\u201c](.+)[\"\u201d]")
+_LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What is said of the messages `first` to `last` (numbers from 1, inclusive): headings and lines."""
+
+    first: int
+    last: int
+    text: str
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The entries, oldest first, without a gap; what is asked and open now; the user's rules, quoted."""
+
+    entries: tuple[Entry, ...]
+    state: str = ""
+    rules: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """The number of the newest message that an entry covers; 0 without entries."""
+        return self.entries[-1].last if self.entries else 0
+
+    @property
+    def text(self) -> str:
+        """The entries as they stand in a view."""
+        return "\n".join(entry.text for entry in self.entries if entry.text)
+
+    @property
+    def older(self) -> str:
+        """The text of all entries but the newest."""
+        return Record(self.entries[:-1]).text
+
+    def without_entry(self, first: int, last: int) -> Record:
+        """The record where the model had nothing to say of these messages, although it was asked."""
+        return msgspec.structs.replace(self, entries=(*self.entries, Entry(first, last, "")))
+
+    def encoded(self) -> str:
+        """The record as JSON, which `decoded` reads."""
+        return msgspec.json.encode(self).decode()
+
+
+class _Earlier(msgspec.Struct, frozen=True):
+    """A record as it was stored before records had entries: the model's text."""
+
+    record: str
+
+
+_RECORD, _EARLIER = msgspec.json.Decoder(Record), msgspec.json.Decoder(_Earlier)
+
+
+def record_text(block: str) -> str:
+    """The text of a block without its fence and preamble."""
+    return unfenced(block).replace(PREAMBLE, "").strip()
+
+
+def decoded(stored: bytes | str) -> Record | None:
+    """The record that `Record.encoded` wrote; None for anything else."""
+    return stored_as(_RECORD, stored)
+
+
+def record_of(source: SummarySource) -> Record:
+    """The record of the current compaction; what another preset or an earlier version wrote is one entry."""
+    if (record := decoded(source.state)) is not None:
+        return record
+    earlier = stored_as(_EARLIER, source.state)
+    text = earlier.record if earlier else record_text(source.previous)
+    last = source.numbers[source.since - 1] if source.since else 0
+    return Record((Entry(1, last, text),) if text and last else ())
+
+
+class RecordAnswer(msgspec.Struct, frozen=True):
+    """The parts of a model's answer, "" where one is missing."""
+
+    entry: str = ""
+    state: str = ""
+    rules: str = ""
+    corrections: str = ""
+    record: str = ""
+
+
+def answer_of(text: str, *, is_free: bool = False) -> RecordAnswer:
+    """The parts of an answer. `is_free`: it was asked in an operator's words, so that all of it is the entry.
+
+    An answer without our headings is an entry too, as long as it has headings or lines of its own.
+    """
+    found: dict[str, str] = {}
+    for name, body in [] if is_free else _PART.findall(text + "\n"):
+        said = body.strip()
+        found.setdefault(name.lower(), "" if said.strip("-* .\n").lower() == "none" else said)
+    if not {"entry", "record"} & found.keys():
+        rest = text.strip() if is_free else _PART.sub("", text + "\n").strip()
+        is_formed = is_free or any(line.startswith("#") or _LISTED.match(line) for line in rest.split("\n"))
+        found["entry"] = rest if is_formed else ""
+    return RecordAnswer(**found)
+
+
+def with_entry(record: Record, answer: RecordAnswer, first: int, last: int, said: Iterable[str]) -> Record:
+    """The record with the answer's entry for the messages `first` to `last`, and its corrections.
+
+    `said` are the texts of users: a rule is taken where one of them has its words.
+    """
+    entries = [entry.text for entry in record.entries]
+    for old, new in _CORRECTION.findall(answer.corrections):
+        if len(old.strip()) > _LEAST_CORRECTED:
+            entries = [text.replace(old.strip(), new.strip()) for text in entries]
+    corrected = tuple(
+        msgspec.structs.replace(entry, text=text) for entry, text in zip(record.entries, entries, strict=True)
+    )
+    number = max((_numbers(text)[1] for text in entries), default=0) + 1
+    text = _titled(answer.entry, number, first, last)
+    return Record(
+        (*corrected, Entry(first, last, sendable(text))),
+        sendable(answer.state) or record.state,
+        _with_rules(record.rules, answer.rules, said),
+    )
+
+
+def _titled(entry: str, number: int, first: int, last: int) -> str:
+    """The entry's lines under a numbered heading that names its messages; further headings stand below it."""
+    span = f"(messages {first} to {last})" if last > first else f"(message {first})"
+    lines = [line.rstrip() for line in entry.split("\n") if line.strip()]
+    title = _HEADING.sub("", lines[0], count=1).strip("*: ") if lines[0].startswith("#") else ""
+    # The first of nine sections is no title (A15).
+    if title in TITLES:
+        title = ""
+    elif title:
+        lines = lines[1:]
+    heading = f"### {number}. {_RANGE.sub('', title)} {span}" if title else f"### {number}. {span}"
+    return "\n".join([heading, *map(_lowered, lines)])
+
+
+def _lowered(line: str) -> str:
+    """The line, as a heading below the entry's own where it is one."""
+    return f"#### {_HEADING.sub('', line, count=1).strip('*: ')}" if line.startswith("#") else line
+
+
+def _with_rules(known: tuple[str, ...], answered: str, said: Iterable[str]) -> tuple[str, ...]:
+    quoted = (_QUOTED.search(line) for line in answered.split("\n"))
+    wanted = dict.fromkeys(on_one_line(match[1]) for match in quoted if match)
+    if not wanted:
+        return known
+    texts = [on_one_line(text) for text in said]
+    return (*known, *(rule for rule in wanted if rule not in known and any(rule in text for text in texts)))
+
+
+def _numbers(entry: str) -> tuple[int, int]:
+    """The first and the last number in an entry's heading: "### 1-3. title"; zeros without one."""
+    match = _NUMBERED.match(entry)
+    return (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+
+
+def settled(record: Record, answer: RecordAnswer) -> Record:
+    """The record with its older part as the answer has it; unchanged where that has no lines."""
+    entries: list[Entry] = []
+    for piece in re.split(r"(?m)^(?=###\s)", answer.record or answer.entry):
+        if not any(map(_LISTED.match, piece.split("\n"))):
+            continue
+        before = entries[-1].last if entries else 0
+        newest = _numbers(piece)[1]
+        last = max((e.last for e in record.entries[:-1] if _numbers(e.text)[1] <= newest), default=before)
+        heading, *lines = piece.strip().split("\n")
+        text = "\n".join([heading, *map(_lowered, lines)])
+        entries.append(Entry(min(before + 1, last), max(before, last), sendable(text)))
+    if not entries:
+        return record
+    entries[-1] = msgspec.structs.replace(entries[-1], last=record.entries[-2].last)
+    return msgspec.structs.replace(record, entries=(*entries, record.entries[-1]))
+
+
+def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
+    """The record with entries and state in `room` tokens.
+
+    Whole lines go, from the older entry that has most tokens for its messages; the newest entry loses lines
+    only when it is alone. No heading stays without a line.
+    """
+    entries = [(entry, entry.text.split("\n")) for entry in record.entries]
+    costs = [[count_text(line) + 1 for line in lines] for _, lines in entries]
+    over = count_text(record.text) + count_text(record.state) - room
+
+    def density(place: int) -> float:
+        return sum(costs[place]) / (entries[place][0].last - entries[place][0].first + 1)
+
+    while over > 0:
+        older = [place for place in range(len(entries) - 1) if len(costs[place]) > 1]
+        pool = older or [place for place in range(len(entries)) if len(costs[place]) > 1]
+        if not pool:
+            break
+        place = max(pool, key=density)
+        lines = entries[place][1]
+        over -= costs[place].pop()
+        lines.pop()
+        while len(lines) > 1 and lines[-1].startswith("#"):
+            over -= costs[place].pop()
+            lines.pop()
+    kept = tuple(
+        msgspec.structs.replace(entry, text="\n".join(lines))
+        for entry, lines in entries
+        if len(lines) > 1 or len(entry.text.split("\n")) == 1
+    )
+    return msgspec.structs.replace(record, entries=kept)
+
+
+def entry_room(record: Record, room: int, count_text: CountText) -> int:
+    """Tokens that the next entry may take of a record's `room`."""
+    free = room - count_text(record.text) - count_text(record.state)
+    return int(max(min(FIRST_SHARE * room, free), LATER_SHARE * room))
