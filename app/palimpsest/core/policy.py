@@ -21,8 +21,6 @@ SummaryRole = Literal["user", "system"]
 StyleName = Literal["record", "rolling", "working_state", "batch", "by_content", "worker"]
 
 _SHARE = "share of the window"
-# `R` of core/budget/budget.py.
-_ROOM = "share of the window less instructions and tools"
 # A05.
 _AVAILABLE = "share of the window less reserved_tokens, instructions and tools"
 _TARGET_SHARE = "share of the target"

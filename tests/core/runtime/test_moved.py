@@ -6,21 +6,20 @@ from dataclasses import replace
 
 import pytest
 from palimpsest.core.runtime.session_import import exported_compaction, imported_compaction
-from palimpsest.core.summary.source import recall_id
-from palimpsest.core.view.compaction import Mask
+from palimpsest.core.view.compaction import Mask, context_id
 
 from tests.core.histories import conversation, user
 from tests.core.runtime.records import compaction, exchanges
 
 TALK = conversation(exchanges(6))
 THERE = replace(TALK, chains=tuple(bytes(reversed(chain)) for chain in TALK.chains))
-NAMES = {recall_id(here): recall_id(there) for here, there in zip(TALK.chains, THERE.chains, strict=True)}
+NAMES = {context_id(here): context_id(there) for here, there in zip(TALK.chains, THERE.chains, strict=True)}
 RECORD = compaction(
     watermark=TALK.chains[7],
     kept=(TALK.chains[0], TALK.chains[3]),
     masks=(Mask(TALK.chains[9], 600),),
-    summary=f"Half \ud800 a pair; see {recall_id(TALK.chains[2])} and dcm_{'0' * 32}.",
-    state=f'{{"from":"{recall_id(TALK.chains[5])}"}}'.encode(),
+    summary=f"Half \ud800 a pair; see {context_id(TALK.chains[2])} and dcm_{'0' * 32}.",
+    state=f'{{"from":"{context_id(TALK.chains[5])}"}}'.encode(),
     parents=("cmp_0",),
 )
 
@@ -34,8 +33,8 @@ def test_a_compaction_folds_the_same_messages_there_and_names_them_rightly() -> 
         watermark=THERE.chains[7],
         kept=(THERE.chains[0], THERE.chains[3]),
         masks=(Mask(THERE.chains[9], 600),),
-        summary=f"Half \ud800 a pair; see {recall_id(THERE.chains[2])} and dcm_{'0' * 32}.",
-        state=f'{{"from":"{recall_id(THERE.chains[5])}"}}'.encode(),
+        summary=f"Half \ud800 a pair; see {context_id(THERE.chains[2])} and dcm_{'0' * 32}.",
+        state=f'{{"from":"{context_id(THERE.chains[5])}"}}'.encode(),
     )
 
 

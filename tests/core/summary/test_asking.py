@@ -115,16 +115,6 @@ def test_handoff_cuts_each_role_to_its_clamp_and_others_nothing_that_fits(said: 
     assert whole.user.count("x" * 50) * 50 == 9_000
 
 
-@pytest.mark.spec("A22")
-def test_messages_are_numbered_and_marked_by_role() -> None:
-    (request,) = asked(
-        [user("question"), calls("look", "c1", "let me see", place="x"), result("found"), says("answer")]
-    )
-    marks = re.findall(r"^([A-Z]+) \[(\d+)\]: ", request.user, re.MULTILINE)
-    assert marks == [("USER", "1"), ("ASSISTANT", "2"), ("TOOL", "3"), ("ASSISTANT", "4")]
-    assert '-> calls look {"place": "x"}' in request.user
-
-
 @pytest.mark.spec("A21")
 def test_no_request_exceeds_its_characters_and_the_newest_message_is_in_the_last() -> None:
     requests = asked([user(f"message number {n} " + "word " * 400) for n in range(120)])

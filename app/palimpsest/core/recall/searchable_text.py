@@ -39,7 +39,7 @@ def whole_text(body: bytes) -> str:
     fields = as_chat(decoded(body))
     if not isinstance(fields, Mapping):
         return ""
-    return "\n".join(part for part in (text_of(fields), *_calls(fields)) if part)
+    return "\n".join(filter(None, (text_of(fields), *_calls(fields))))
 
 
 def own_text(body: bytes) -> str:
@@ -50,7 +50,7 @@ def own_text(body: bytes) -> str:
     if not isinstance(fields, Mapping) or is_recall_output(fields):
         return ""
     said = without_blocks(text_of(fields))
-    return "\n".join(part for part in (said, *_calls(fields, recall=False)) if part)[:MOST_CHARS]
+    return "\n".join(filter(None, (said, *_calls(fields, recall=False))))[:MOST_CHARS]
 
 
 def index_words(texts: Sequence[tuple[bytes, bool]]) -> list[list[str]]:

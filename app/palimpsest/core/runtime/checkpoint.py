@@ -102,7 +102,7 @@ def gist_of(messages: Iterable[Message], lines_kept: int = LINES_KEPT) -> Gist:
     def lines(texts: Iterable[str]) -> tuple[str, ...]:
         """The newest ones, each once and cut to its maximum."""
         cut = dict.fromkeys(cut_to(on_one_line(sendable(text)), _LINE_CHARS) for text in texts)
-        return tuple(line for line in cut if line)[-lines_kept:]
+        return tuple(filter(None, cut))[-lines_kept:]
 
     return Gist(
         decisions=lines(note.text for note in decisions),

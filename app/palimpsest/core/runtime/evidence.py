@@ -17,10 +17,10 @@ from palimpsest.core.history.message import Message
 from palimpsest.core.notes.facts import Information
 from palimpsest.core.notes.sentences import sentences_of
 from palimpsest.core.recall.searchable_text import without_recall_output
-from palimpsest.core.summary.source import recall_id
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.text.message_text import without_data
 from palimpsest.core.text.secrets import REMOVED, without_secrets
+from palimpsest.core.view.compaction import context_id
 
 # Types of spans and events by the message's role.
 TYPES = {
@@ -44,7 +44,7 @@ class ArchivedMessage:
     @property
     def id(self) -> str:
         """The id under which the archive returns it."""
-        return recall_id(self.chain)
+        return context_id(self.chain)
 
     @property
     def type(self) -> str:

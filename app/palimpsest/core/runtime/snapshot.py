@@ -15,11 +15,10 @@ import msgspec
 
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.runtime.evidence import exchange_ends
-from palimpsest.core.summary.source import recall_id
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.text.message_text import calls_of, on_one_line
 from palimpsest.core.text.secrets import without_secrets
-from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.view.compaction import Compaction, context_id
 from palimpsest.core.view.outcomes import View
 
 SCHEMA: Literal["session_runtime_v2"] = "session_runtime_v2"
@@ -293,7 +292,7 @@ def _transcript_of(conversation: Conversation, view: View) -> TranscriptSection:
     parts = (
         ViewedPart(
             kind=part.kind,
-            id="" if part.index is None else recall_id(conversation.chains[part.index]),
+            id="" if part.index is None else context_id(conversation.chains[part.index]),
             masked=part.masked,
         )
         for at, part in enumerate(view.parts)
@@ -303,7 +302,7 @@ def _transcript_of(conversation: Conversation, view: View) -> TranscriptSection:
         head=conversation.head.hex(),
         watermark=watermark.hex(),
         message_count=len(conversation.messages),
-        ids=tuple(map(recall_id, conversation.chains[0 if place is None else place + 1 :][-NAMED:])),
+        ids=tuple(map(context_id, conversation.chains[0 if place is None else place + 1 :][-NAMED:])),
         view=ViewSection(
             compaction_id=view.compaction.id if view.compaction else "",
             parts=tuple(parts),

@@ -61,11 +61,13 @@ _HEAD_SHARE, _RECORD_SHARE = 0.15, 0.4
 # The least tokens and characters of a piece of conversation.
 _LEAST_TOKENS, _LEAST_CHARS = 100, 600
 _BETWEEN_TOKENS = 2
+# Characters of a token, at most, in texts of any length.
+_CHARS_PER_TOKEN = 7
 # Characters of the first message that stays, which an appended question quotes.
 _QUOTED_CHARS, _QUOTED_TOKENS = 120, 40
 _FOCUS_CHARS = 500
-# Words of a line from which on it means the same wherever it stands; multiple of its room that a record has.
-_LEAST_REPEATED, MOST_ROOM = 4, 1.5
+# Words of a line from which on it means the same wherever it stands.
+_LEAST_REPEATED = 4
 # The memory block stands in every later view too: an entry about it would repeat it (B16).
 _WITHOUT_MEMORY = f"Leave out what stands between <{MEMORY_TAG}> tags: it is kept elsewhere."
 _HEAD, _RECORD, _NEW = _TAGS = ("always-shown", "record", "new-messages")
@@ -178,11 +180,9 @@ def unread(source: SummarySource, record: Record) -> list[tuple[int, Message]]:
 
 
 def _span(numbers: Sequence[int], record: Record) -> tuple[int, int]:
-    """The first and last number that the next entry covers; a message kept until now may have a lower one."""
-    newest: int = max(numbers)
-    return min((number for number in numbers if number > record.last), default=newest), max(
-        newest, record.last
-    )
+    """The first and last number that the next entry covers: entries follow each other."""
+    first = max(record.last + 1, numbers[0])
+    return first, max(first, numbers[-1])
 
 
 def record_requests(
@@ -207,6 +207,10 @@ def settling(
     record: Record, source: SummarySource, limits: SummaryLimits, count_text: CountText
 ) -> Generator[SummaryRequest, str, None]:
     """The questions that write the older part of a record anew: none while it fits, two at most."""
+    most = limits.input_chars - len(_SETTLE) - len(_CONTENT) - _FRAME_CHARS
+    if len(record.text) + len(record.state) > most:
+        # Longer than a question (A21): code drops lines of it first.
+        record = cut_to_room(record, most // _CHARS_PER_TOKEN, count_text)
     before, again = record, ""
     for _ in range(2):
         size = count_text(record.text) + count_text(record.state)
@@ -312,9 +316,7 @@ def accepted_record(
     answer = msgspec.structs.replace(answer, entry="\n".join(lines))
     messages = [*(message for _, message in source.folded), *source.kept, *source.tail]
     users = (text_of(each) for each in messages if each.role == "user" or each.is_instruction)
-    grown = with_entry(record, answer, request.first, request.last, users)
-    # A record that nobody settles keeps half as much again as is shown of it.
-    return cut_to_room(grown, int(MOST_ROOM * source.room), count_text) if source.room else grown
+    return with_entry(record, answer, request.first, request.last, users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +368,11 @@ class _Asking:
         """The question about one piece."""
         new = "\n\n".join(text for _, text in piece)
         room = int(self._tokens() * _RECORD_SHARE)
-        so_far = clipped(without_secrets(f"{record.text}\n## State\n{record.state}"), room, self.count_text)
+        so_far = cut_to(
+            without_secrets(f"{record.text}\n## State\n{record.state}"),
+            int(self.limits.input_chars * _RECORD_SHARE),
+        )
+        so_far = clipped(so_far, room, self.count_text)
         shown = (
             (f"<{_HEAD}> (the assistant sees these anyway, do not repeat them)", self._head(), _HEAD),
             (f"<{_RECORD}>", so_far if record.entries else "(empty)", _RECORD),
@@ -397,14 +403,12 @@ class _Asking:
             sections = _NINE if self.has_sections else ""
             form = _FORM.format(state_words=state, entry_words=entry, sections=sections, content=_CONTENT)
         focus = f"Keep in mind above all: {without_secrets(self.focus)[:_FOCUS_CHARS]}" if self.focus else ""
-        return "\n".join(part for part in (form, instructions.extra, focus) if part)
+        return "\n".join(filter(None, (form, instructions.extra, focus)))
 
     def _head(self) -> str:
         """The instructions and the task, which stay visible."""
         source = self.source
-        text = without_secrets(
-            "\n\n".join(part for part in (source.instructions, source.task) if part)
-        ).strip()
+        text = without_secrets("\n\n".join(filter(None, (source.instructions, source.task)))).strip()
         chars = int(self.limits.input_chars * _HEAD_SHARE)
         return clipped(cut_to(text, chars), int(self._tokens() * _HEAD_SHARE), self.count_text)
 
@@ -419,9 +423,8 @@ class _Asking:
         so_far = f"{record.text}{record.state}"
         shown = min(self.count_text(so_far), int(tokens * _RECORD_SHARE))
         chars = self.limits.input_chars - len(_TASK) - len(self._asked(record)) - len(head) - _FRAME_CHARS
-        return max(_LEAST_CHARS, chars - len(so_far)), max(
-            _LEAST_TOKENS, tokens - self.count_text(head) - shown
-        )
+        chars -= min(len(so_far), int(self.limits.input_chars * _RECORD_SHARE))
+        return max(_LEAST_CHARS, chars), max(_LEAST_TOKENS, tokens - self.count_text(head) - shown)
 
     def _clamps(self, messages: Sequence[Message], chars: int) -> SummaryLimits:
         """Nothing is cut while it fits; else calls and results share what others leave (A19: `handoff`)."""

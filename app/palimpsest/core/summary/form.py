@@ -187,4 +187,4 @@ def _cost(shown: Mapping[str, Sequence[str]], count_text: CountText) -> int:
 
 
 def _joined(*parts: str) -> str:
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, parts))

@@ -14,7 +14,7 @@ import msgspec
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.fitting import Line, PieceBounds, chunks
+from palimpsest.core.summary.fitting import Line, PieceBounds, chunks, clipped
 from palimpsest.core.summary.grounding import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from palimpsest.core.summary.record import record_text
 from palimpsest.core.summary.source import CountText, SummarySource
@@ -54,13 +54,7 @@ class Instructions:
 
     def after(self, task: str) -> str:
         """The whole text after `task`, which describes the input and the work."""
-        return "\n".join(part for part in (f"{task} {_DATA}", self.form, self.extra) if part)
-
-
-def length_instruction(record_tokens: int) -> str:
-    """The sentence that asks for a length, in words, because models count those; rounded to fifty."""
-    words = max(1, round(record_tokens * _WORDS_PER_TOKEN / _WORDS_STEP)) * _WORDS_STEP
-    return f"Write at most {words} words ({record_tokens} tokens) in all."
+        return "\n".join(filter(None, (f"{task} {_DATA}", self.form, self.extra)))
 
 
 def answer_tokens(record_tokens: int, thought_tokens: int = 0) -> int:
@@ -141,7 +135,11 @@ class SummaryLimits:
     @property
     def closing(self) -> str:
         """The last sentences of a request."""
-        return f"{_CLOSING} {length_instruction(self.record_tokens)}" if self.record_tokens else _CLOSING
+        if not self.record_tokens:
+            return _CLOSING
+        # In words, because models count those.
+        words = max(1, round(self.record_tokens * _WORDS_PER_TOKEN / _WORDS_STEP)) * _WORDS_STEP
+        return f"{_CLOSING} Write at most {words} words ({self.record_tokens} tokens) in all."
 
     @classmethod
     def of(cls, policy: Policy, window_tokens: int, max_tokens: int) -> SummaryLimits:
@@ -222,14 +220,14 @@ def summary_request(
     room = int((_part_tokens(limits, count_text)) * _PREVIOUS_SHARE)
     taken = len(limits.system) + len(chunk) + min(len(focus), 500) + _FRAME_CHARS
     chars = min(int(limits.input_chars * _PREVIOUS_SHARE), limits.input_chars - taken)
-    record = _fitted(record, chars, room, count_text)
+    record = clipped(cut_to(record, max(0, chars)), room, count_text)
     parts = [
         f"PREVIOUS_SUMMARY\n{record}",
         f"CONVERSATION\n{chunk or '(no new messages)'}",
         f"FOCUS\n{without_secrets(focus)[:500]}" if focus else "",
         limits.closing,
     ]
-    user = sendable("\n\n".join(part for part in parts if part))
+    user = sendable("\n\n".join(filter(None, parts)))
     return SummaryRequest(chat_of(limits.system, user), limits.system, user, limits.max_tokens)
 
 
@@ -247,7 +245,7 @@ def said(message: Message, limits: SummaryLimits, allows: Callable[[str], bool] 
         if allows(call.name):
             arguments = cut_to(clean(call.arguments), limits.tool_call_chars)
             parts.append(f"-> calls {call.name} {arguments}".rstrip())
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, parts))
 
 
 def newest_entries(
@@ -270,14 +268,6 @@ def _part_tokens(limits: SummaryLimits, count_text: CountText) -> int:
     """Tokens for record and transcript: the window without instructions and answer."""
     frame = count_text(limits.system) + count_text(limits.closing) + _FRAME_TOKENS
     return limits.window_tokens - limits.max_tokens - frame
-
-
-def _fitted(text: str, chars: int, tokens: int, count_text: CountText, least: int = _LEAST_CHARS) -> str:
-    """`text` cut to both bounds; tokens do not cut a text of `least` characters or less."""
-    text = cut_to(text, max(0, chars))
-    while count_text(text) > tokens and len(text) > least:
-        text = cut_to(text, len(text) * 3 // 4)
-    return text
 
 
 def chat_of(system: str, user: str) -> tuple[bytes, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from palimpsest.core.summary.fitting import clipped
 from palimpsest.core.summary.sections import TITLES
 from palimpsest.core.summary.source import CountText, SummarySource, stored_as
 from palimpsest.core.text.fence import sendable, unfenced
@@ -146,7 +147,7 @@ def with_entry(record: Record, answer: RecordAnswer, first: int, last: int, said
     corrected = tuple(
         msgspec.structs.replace(entry, text=text) for entry, text in zip(record.entries, entries, strict=True)
     )
-    number = max((_numbers(text)[1] for text in entries), default=0) + 1
+    number = max((_number(text) for text in entries), default=0) + 1
     text = _titled(answer.entry, number, first, last)
     return Record(
         (*corrected, Entry(first, last, sendable(text))),
@@ -183,10 +184,10 @@ def _with_rules(known: tuple[str, ...], answered: str, said: Iterable[str]) -> t
     return (*known, *(rule for rule in wanted if rule not in known and any(rule in text for text in texts)))
 
 
-def _numbers(entry: str) -> tuple[int, int]:
-    """The first and the last number in an entry's heading: "### 1-3. title"; zeros without one."""
+def _number(entry: str) -> int:
+    """The last number in an entry's heading: 3 of "### 1-3. title"; 0 without one."""
     match = _NUMBERED.match(entry)
-    return (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    return int(match[2] or match[1]) if match else 0
 
 
 def settled(record: Record, answer: RecordAnswer) -> Record:
@@ -196,8 +197,8 @@ def settled(record: Record, answer: RecordAnswer) -> Record:
         if not any(map(_LISTED.match, piece.split("\n"))):
             continue
         before = entries[-1].last if entries else 0
-        newest = _numbers(piece)[1]
-        last = max((e.last for e in record.entries[:-1] if _numbers(e.text)[1] <= newest), default=before)
+        newest = _number(piece)
+        last = max((e.last for e in record.entries[:-1] if _number(e.text) <= newest), default=before)
         heading, *lines = piece.strip().split("\n")
         text = "\n".join([heading, *map(_lowered, lines)])
         entries.append(Entry(min(before + 1, last), max(before, last), sendable(text)))
@@ -222,7 +223,7 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
 
     while over > 0:
         older = [place for place in range(len(entries) - 1) if len(costs[place]) > 1]
-        pool = older or [place for place in range(len(entries)) if len(costs[place]) > 1]
+        pool = older or [place for place in range(len(entries)) if len(costs[place]) > 2]
         if not pool:
             break
         place = max(pool, key=density)
@@ -232,10 +233,14 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
         while len(lines) > 1 and lines[-1].startswith("#"):
             over -= costs[place].pop()
             lines.pop()
+    if over > 0 and entries and len(costs[-1]) > 1:
+        # What is left of the newest entry is one line, longer than all the room.
+        newest = entries[-1][1]
+        newest[-1:] = filter(None, [clipped(newest[-1], costs[-1][-1] - over - 1, count_text)])
     kept = tuple(
         msgspec.structs.replace(entry, text="\n".join(lines))
         for entry, lines in entries
-        if len(lines) > 1 or len(entry.text.split("\n")) == 1
+        if len(lines) > 1 or "\n" not in entry.text
     )
     return msgspec.structs.replace(record, entries=kept)
 

@@ -49,11 +49,6 @@ class SummarySource:
         return tuple(place + 1 for place in self.places) or tuple(range(1, len(self.folded) + 1))
 
 
-def recall_id(chain: bytes) -> str:
-    """The id by which a message is recalled: "dcm_" and 32 hex digits of its chain digest."""
-    return "dcm_" + chain.hex()[:32]
-
-
 def stored_as(decoder: msgspec.json.Decoder[T], stored: bytes | str) -> T | None:
     """The decoded JSON value; None for b"", damaged bytes and any other value."""
     try:

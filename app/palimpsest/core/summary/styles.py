@@ -25,7 +25,7 @@ from palimpsest.core.summary.prompt import (
     chat_of,
     summary_chunks,
 )
-from palimpsest.core.summary.record import Entry, Record, record_of
+from palimpsest.core.summary.record import Entry, Record, cut_to_room, record_of
 from palimpsest.core.summary.record import decoded as decoded_entries
 from palimpsest.core.summary.rolling.prompt import EVERY_TOOL, ToolAllowList, with_listed_results
 from palimpsest.core.summary.rolling.record import RollingRecord, decoded_record
@@ -68,7 +68,9 @@ class RecordStyle:
         assert record is not None
         frame = Frame(tokens, count_text, self.tag)
         text = record_block(source, record, frame, has_sections=self.has_sections)
-        return WrittenBlock(text, record.encoded().encode())
+        # A record that nobody settles keeps half as much again as is shown of it.
+        kept = cut_to_room(record, tokens * 3 // 2, count_text)
+        return WrittenBlock(text, kept.encoded().encode())
 
 
 DEFAULT_TEMPLATE = (

@@ -26,7 +26,7 @@ from palimpsest.core.runtime.session_import import (
     record_of,
 )
 from palimpsest.core.runtime.snapshot import BroughtState
-from palimpsest.core.summary.source import recall_id
+from palimpsest.core.view.compaction import context_id
 from palimpsest.core.wire.json_text import encoded as encoded_json
 from palimpsest.errors import BodyTooLarge, Conflict, NameTaken, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
@@ -154,7 +154,7 @@ def _made(imported: Imported, talk: Conversation) -> list[DatedCompaction]:
     """The imported compactions that apply to this conversation, oldest first."""
     spoken = imported.messages[len(talk.preamble) :]
     names = {
-        message.name: recall_id(chain)
+        message.name: context_id(chain)
         for message, chain in zip(spoken, talk.chains, strict=True)
         if message.name
     }

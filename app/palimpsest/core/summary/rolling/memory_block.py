@@ -123,7 +123,7 @@ def shown_memory(block: MemoryBlock, max_tokens: int, count_text: CountText, tag
     parts = [_safe(block.summary), *entries] if block.summary else entries
     if sum(count_text(part) + 1 for part in parts) > room:
         parts = _cut(block, room, count_text)
-    text = "\n".join(part for part in parts if part)
+    text = "\n".join(filter(None, parts))
     return fenced(f"{PREAMBLE}\n\n{escaped(text, tag) if tag else text}", MEMORY_TAG) if text else ""
 
 

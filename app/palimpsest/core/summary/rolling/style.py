@@ -131,7 +131,7 @@ class RollingStyle:
             shorter = replace(reply, text=reply_of(reply.text).summary)
             return replace(so_far, summary=accepted(shorter, request, replaced, count_text))
         except SummaryRejected:
-            whole = "\n".join(part for part in (so_far.summary, request.rollup) if part)
+            whole = "\n".join(filter(None, (so_far.summary, request.rollup)))
             notes = dict.fromkeys((*so_far.notes, ROLLUP_REJECTED))
             return AcceptedReply(whole, so_far.state, tuple(notes))
 
