@@ -10,7 +10,6 @@ import httpx
 import msgspec
 import pytest
 from palimpsest.core.summary.record import PREAMBLE
-from palimpsest.core.summary.sections import TITLES
 
 from tests.kit.chat import Chat
 from tests.kit.proxy import fronting
@@ -52,8 +51,8 @@ async def is_shown_well(chat: Chat) -> None:
     summaries = [part["message"]["content"] for part in view["parts"] if part["kind"] == "summary"]
     assert len(summaries) == 1
     assert summaries[0].count(PREAMBLE) == 1
-    # A section that has nothing is left out.
-    assert any(f"## {number}. {title}\n" in summaries[0] for number, title in enumerate(TITLES, 1))
+    # A part that has nothing is left out.
+    assert "\n## " in summaries[0]
     assert [words for words in ERROR_WORDS if words in json.dumps(shown)] == []
 
 
