@@ -19,7 +19,7 @@ from palimpsest.core.summary.asking import (
     appended_request,
     settling,
 )
-from palimpsest.core.summary.prompt import Instructions, SummaryLimits
+from palimpsest.core.summary.prompt import SummaryLimits
 from palimpsest.core.summary.record import Entry, Record
 from palimpsest.core.summary.sections import TITLES
 from palimpsest.core.summary.source import SummarySource
@@ -88,14 +88,6 @@ def test_handoff_asks_for_nine_sections() -> None:
     (request,) = asked(TALK, has_sections=True)
     assert all(f"#### {number}. {title}" in request.user for number, title in enumerate(TITLES, 1))
     assert TITLES[0] not in asked(TALK)[0].user
-
-
-@pytest.mark.spec("A17")
-def test_secrets_are_forbidden_and_removed() -> None:
-    secret = "sk-" + "Ab1" * 8
-    (request,) = asked([user(f"use {secret}"), calls("login", token=secret), result(f"got {secret}")])
-    assert "No secrets" in request.system
-    assert not any(secret.encode() in raw for raw in request.messages)
 
 
 @pytest.mark.spec("A19")
@@ -183,16 +175,6 @@ def test_an_appended_question_names_where_the_new_messages_end() -> None:
     assert (request.first, request.last) == (1, 4)
 
 
-def test_an_operators_words_take_the_place_of_ours_and_all_of_the_answer_is_the_entry() -> None:
-    limits = replace(LIMITS, instructions=Instructions("Write three lists.", "Name every ship."))
-    (request,) = asked(TALK, limits)
-    assert "Write three lists.\nWrite at most" in request.user
-    assert request.user.endswith("Name every ship.")
-    told = "Ships and their berths are listed here, one by one, and nothing else was asked."
-    record = accepted_record(SummaryReply(told, "stop"), request, 2_000, count)
-    assert told in record.text
-
-
 def test_a_full_record_is_settled_as_a_whole_and_asked_for_once_more() -> None:
     entries = tuple(
         Entry(
@@ -240,3 +222,8 @@ def test_the_next_question_shows_the_record_and_asks_for_what_no_entry_covers() 
     assert (question.first, question.last) == (5, 6)
     assert "- launch moved to 9 May" in question.user
     assert not list(RecordStyle().requests(replace(made_of, since=4, state=state), LIMITS, count, ""))
+
+
+def test_a_newest_entry_that_is_too_long_alone_asks_nobody() -> None:
+    record = Record((Entry(1, 4, ""), Entry(5, 6, "### 1. (messages 5 to 6)\n- " + "long " * 900)))
+    assert not list(settling(record, replace(SummarySource(()), room=300), LIMITS, count))

@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from palimpsest.core.history.message import Message
 from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.asking import RecordRequest, accepted_record
-from palimpsest.core.summary.block import Frame, cut_record, record_block
+from palimpsest.core.summary.block import Frame, record_block
+from palimpsest.core.summary.form import cut_record
 from palimpsest.core.summary.grounding import NOT_FOUND
 from palimpsest.core.summary.record import PREAMBLE, Record, decoded, record_of
 from palimpsest.core.summary.sections import TITLES
@@ -291,3 +293,14 @@ def test_what_binds_stands_in_every_block_or_the_block_says_what_had_no_room(
     assert count(block) <= tokens
     missing = [path for path in (f"src/part_{turn}.py" for turn in range(turns)) if path not in block]
     assert not missing or re.search(r"^- (\d+) more such lines had no room here", block, re.MULTILINE)
+
+
+def test_rules_without_number_take_a_fifth_and_leave_the_record() -> None:
+    record = msgspec.structs.replace(
+        answered(source(AGENT)), rules=tuple(f"Never touch the folder number {n}." for n in range(400))
+    )
+    block = record_block(source(AGENT), record, Frame(900, count, DEFAULT_TAG), has_sections=False)
+    assert "- the checksum covered the wrong bytes" in block
+    assert "the folder number 399." in block
+    assert "the folder number 0." not in block
+    assert count(block) <= 900

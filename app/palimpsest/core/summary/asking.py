@@ -17,13 +17,7 @@ from palimpsest.core.summary.acceptance import SummaryReply, accepted
 from palimpsest.core.summary.fitting import clipped
 from palimpsest.core.summary.form import checked_answer
 from palimpsest.core.summary.grounding import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from palimpsest.core.summary.prompt import (
-    CONTENTS,
-    SummaryLimits,
-    SummaryRequest,
-    chat_of,
-    transcript_line,
-)
+from palimpsest.core.summary.prompt import CONTENTS, SummaryLimits, SummaryRequest, chat_of, transcript_line
 from palimpsest.core.summary.record import (
     NEARLY,
     SETTLED_SHARE,
@@ -214,7 +208,7 @@ def settling(
     before, again = record, ""
     for _ in range(2):
         size = count_text(record.text) + count_text(record.state)
-        if len(before.entries) < 2 or size <= source.room * (NEARLY if again else 1):
+        if not before.older or size <= source.room * (NEARLY if again else 1):
             return
         older = before.older
         have, over = count_text(older), count_text(before.text) + count_text(before.state) - source.room
@@ -340,7 +334,7 @@ class _Asking:
             "\nThe new messages, which leave the assistant's sight now, are those after the record, if one "
             f"stands above{until}. The first task, the instructions and the messages after them stay visible."
         )
-        return "\n\n".join(filter(None, (f"{APPENDED} {_TASK}{where}", self._asked(record))))
+        return f"{APPENDED} {_TASK}{where}\n\n{self._asked(record)}"
 
     def piece(self, messages: Sequence[tuple[int, Message]], record: Record) -> list[tuple[int, str]]:
         """As many messages as one question holds, as text, at least one. A call stays with its result."""

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_of
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
@@ -39,9 +41,8 @@ _NINE: Mapping[Kind, int] = {
     **{"open": 7, "task": 7, "command": 8},
 }
 _STATE, _RECORD = "State", "Record"
-# The least share of a block that code has beside a model's record, and the share that a model's text keeps in
-# presets with a form of their own, the user's rules apart.
-_FLOORS_SHARE, RECORD_SHARE = 1 / 6, 2 / 3
+# The least share of a block that code has beside a model's record.
+_FLOORS_SHARE = 1 / 6
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
 # The factor by which the room shrinks where the frame takes more.
@@ -68,19 +69,17 @@ def record_block(source: SummarySource, record: Record, frame: Frame, *, has_sec
     count = frame.count_text
     notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
     by_code = _share_of_code(source, record, notes, count) if record.entries else 1.0
-    empty = _fenced(
-        record if record.entries else Record(()), Choice(count), frame.tag, has_sections=has_sections
-    )
+    record = cut_to_room(record, frame.tokens, count)
+    empty = _fenced(record, Choice(count), frame.tag, has_sections=has_sections)
     room = frame.tokens - count(empty) + count(record.text) + count(record.state)
     while room > 0:
-        rules = "\n".join(f'- "{rule}"' for rule in record.rules)
-        shown = cut_to_room(record, int(room * (1 - by_code)) if record.entries else room, count)
-        said = RecordLines("\n".join((shown.text, shown.state, rules)))
-        rest = max(int(room * by_code), room - count(shown.text) - count(shown.state)) - count(rules)
+        shown = cut_to_room(record, int(room * (1 - by_code)), count)
+        said = RecordLines("\n".join((shown.text, shown.state, *record.rules)))
+        rest = max(int(room * by_code), room - count(shown.text) - count(shown.state))
         choice = chosen_notes(
             notes, range(len(source.folded)), NoteBudget(rest, int(RULES_SHARE * room)), count, said.says
         )
-        shown = cut_to_room(record, room - choice.tokens - count(rules), count)
+        shown = replace(cut_to_room(record, room - choice.tokens, count), rules=record.rules)
         text = _fenced(shown, choice, frame.tag, has_sections=has_sections)
         over = count(text) - frame.tokens
         if over <= 0:
@@ -162,31 +161,6 @@ def _nine(record: Record, choice: Choice, rules: Sequence[str]) -> dict[str, lis
 def _guarded(text: str) -> str:
     """`text` with a backslash before each line that would read as a heading of the block."""
     return re.sub(r"(?m)^(?=\\*#{1,3} )", r"\\", text)
-
-
-def known_texts(source: SummarySource) -> list[str]:
-    """All texts in which the names of a record may occur."""
-    messages = [*(message for _, message in source.folded), *source.kept, *source.tail]
-    return [source.previous, source.instructions, source.task, *map(text_with_calls, messages)]
-
-
-def cut_record(record: str, room: int, count_text: CountText) -> str:
-    """The record in at most `room` tokens, in whole lines; the longest section loses its last ones first."""
-    parts: list[list[str]] = [[]]
-    for line in record.split("\n"):
-        if line.startswith("#"):
-            parts.append([])
-        parts[-1].append(line)
-    costs = [[count_text(line) + 1 for line in part] for part in parts]
-    while count_text(text := "\n".join(line for part in parts for line in part)) > room:
-        over = count_text(text) - room
-        while over > 0:
-            longest = max(range(len(parts)), key=lambda place: sum(costs[place]) * (len(parts[place]) > 2))
-            if len(parts[longest]) <= 2:
-                return ""
-            parts[longest].pop()
-            over -= costs[longest].pop()
-    return text
 
 
 class RecordLines:

@@ -14,19 +14,17 @@ from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
 from palimpsest.core.summary.block import (
-    RECORD_SHARE,
     RULES_SHARE,
     SHRINKING,
     Frame,
     RecordLines,
-    cut_record,
-    known_texts,
     left_out,
 )
 from palimpsest.core.summary.fitting import clipped, lines_within
 from palimpsest.core.summary.grounding import attributed, grounded
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.fence import fenced
+from palimpsest.core.text.message_text import text_with_calls
 from palimpsest.core.text.secrets import clean
 
 Lines = tuple[str, Sequence[str]]
@@ -38,6 +36,10 @@ SectionTable = tuple[tuple[str, tuple[Kind, ...]], ...]
 # Share of the room beside a model's record that the preset's own lines get before notes are chosen, and the
 # share of that for one section. They also get what the notes leave.
 OWN_SHARE, SECTION_SHARE = 0.08, 0.5
+
+
+# The share of a block that a model's text keeps, the user's rules apart.
+RECORD_SHARE = 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,31 @@ class BlockForm:
     def bare(self, tag: str) -> str:
         """The fenced opening alone, for when nothing else fits."""
         return fenced(self.opening, tag)
+
+
+def known_texts(source: SummarySource) -> list[str]:
+    """All texts in which the names of a record may occur."""
+    messages = [*(message for _, message in source.folded), *source.kept, *source.tail]
+    return [source.previous, source.instructions, source.task, *map(text_with_calls, messages)]
+
+
+def cut_record(record: str, room: int, count_text: CountText) -> str:
+    """The record in at most `room` tokens, in whole lines; the longest section loses its last ones first."""
+    parts: list[list[str]] = [[]]
+    for line in record.split("\n"):
+        if line.startswith("#"):
+            parts.append([])
+        parts[-1].append(line)
+    costs = [[count_text(line) + 1 for line in part] for part in parts]
+    while count_text(text := "\n".join(line for part in parts for line in part)) > room:
+        over = count_text(text) - room
+        while over > 0:
+            longest = max(range(len(parts)), key=lambda place: sum(costs[place]) * (len(parts[place]) > 2))
+            if len(parts[longest]) <= 2:
+                return ""
+            parts[longest].pop()
+            over -= costs[longest].pop()
+    return text
 
 
 def checked_answer(answer: str, source: SummarySource, earlier: str) -> str:

@@ -2,7 +2,7 @@
 
 The transcript is numbered, cut per role (A19, A20) and free of secrets (A17) and of data that is not text
 (A22). A longer input becomes several requests, each with the previous result, so that nothing is skipped
-(F07, F34). To rebuild a record, one is written of each part, and one of these.
+(F07, F34).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def answer_tokens(record_tokens: int, thought_tokens: int = 0) -> int:
 DEFAULT_INSTRUCTIONS = Instructions()
 _TASK = (
     "You keep the record of a conversation that is too long to be shown whole. You get PREVIOUS_SUMMARY, the "
-    "record so far, and CONVERSATION, the messages after it; other parts are for orientation. Return the "
+    "record so far, and CONVERSATION, the messages after it. Return the "
     "updated record: it replaces both, and whoever goes on with the work knows nothing else of them."
 )
 INSTRUCTIONS = DEFAULT_INSTRUCTIONS.after(_TASK)
@@ -205,11 +205,7 @@ def _chunks(
 
 
 def summary_request(
-    chunk: str,
-    previous: str,
-    limits: SummaryLimits,
-    count_text: CountText,
-    focus: str = "",
+    chunk: str, previous: str, limits: SummaryLimits, count_text: CountText, focus: str = ""
 ) -> SummaryRequest:
     """The request for one piece of transcript.
 
@@ -217,7 +213,7 @@ def summary_request(
     person asked to keep in mind (D25).
     """
     record = without_secrets(record_text(previous)) or "(none)"
-    room = int((_part_tokens(limits, count_text)) * _PREVIOUS_SHARE)
+    room = int(_part_tokens(limits, count_text) * _PREVIOUS_SHARE)
     taken = len(limits.system) + len(chunk) + min(len(focus), 500) + _FRAME_CHARS
     chars = min(int(limits.input_chars * _PREVIOUS_SHARE), limits.input_chars - taken)
     record = clipped(cut_to(record, max(0, chars)), room, count_text)

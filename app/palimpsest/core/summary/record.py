@@ -25,6 +25,8 @@ PREAMBLE = (
 )
 # Shares of a record's room: of an entry while room is free, and later; of the whole once it is settled.
 FIRST_SHARE, LATER_SHARE, SETTLED_SHARE = 0.25, 0.13, 0.84
+# The share of a record's room that rules may take beside it.
+RULES_SHARE = 0.2
 # A settled record that is over by less loses whole lines instead of being asked for once more.
 NEARLY = 1.03
 # Characters of a line that a correction may name; shorter ones are not unique.
@@ -209,7 +211,7 @@ def settled(record: Record, answer: RecordAnswer) -> Record:
 
 
 def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
-    """The record with entries and state in `room` tokens.
+    """The record with entries and state in `room` tokens, and the newest rules in a fifth of that.
 
     Whole lines go, from the older entry that has most tokens for its messages; the newest entry loses lines
     only when it is alone. No heading stays without a line.
@@ -237,12 +239,15 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
         # What is left of the newest entry is one line, longer than all the room.
         newest = entries[-1][1]
         newest[-1:] = filter(None, [clipped(newest[-1], costs[-1][-1] - over - 1, count_text)])
+    rules = record.rules
+    while rules and count_text("\n".join(rules)) > RULES_SHARE * room:
+        rules = rules[1:]
     kept = tuple(
         msgspec.structs.replace(entry, text="\n".join(lines))
         for entry, lines in entries
         if len(lines) > 1 or "\n" not in entry.text
     )
-    return msgspec.structs.replace(record, entries=kept)
+    return msgspec.structs.replace(record, entries=kept, rules=rules)
 
 
 def entry_room(record: Record, room: int, count_text: CountText) -> int:

@@ -259,28 +259,27 @@ class SummaryWriter:
         if request is None:
             raise _NobodyAsked
         text, passes = "", 0
-        while request is not None:
-            if appended is None and not self._has_worker(context) and not request.is_final:
+        while request:
+            if not (appended or self._has_worker(context) or request.is_final):
                 request = await context.done(self._with_headroom, request, run.limits)
-            behind = appended.behind if appended is not None and not passes else None
+            behind = appended.behind if appended and not passes else None
             try:
                 answer = await self._answer(context, request, run, behind)
                 reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
                 text = await context.done(_accepted, reply, request, replaced)
             except (SummaryRejected, _NoAnswer) as failure:
                 # A piece of which the model says nothing of use must not stand before all that follow.
-                if is_last and isinstance(failure, SummaryRejected) and isinstance(request, RecordRequest):
-                    skipped = request.so_far.without_entry(request.first, request.last).encoded()
+                piece = request if isinstance(request, RecordRequest) and request.last else None
+                if is_last and piece and isinstance(failure, SummaryRejected):
+                    skipped = piece.so_far.without_entry(piece.first, piece.last).encoded()
                     following = await context.done(_next_question, questions, skipped)
-                    if isinstance(following, RecordRequest) and request.last and following.last:
+                    if isinstance(following, RecordRequest) and following.last:
                         request = following
                         continue
                 if text and isinstance(request, RecordRequest):
                     _log.warning("summary_partial", error=str(failure), session=context.turn.session)
                     # The entries that have arrived stand; the next question covers what they lack.
-                    return SummaryText(
-                        text, self.model_for(context), passes, run.id, is_partial=bool(request.last)
-                    )
+                    return SummaryText(text, self.model_for(context), passes, run.id, is_partial=bool(piece))
                 if request.is_final and isinstance(failure, SummaryRejected):
                     raise _NoAnswer("rejected", counts=False) from failure
                 raise
