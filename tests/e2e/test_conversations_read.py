@@ -284,3 +284,55 @@ async def test_codex_on_its_own_api(tmp_path: Path) -> None:
         "Now the tides.",
     ]
     assert [branch["kind"] for branch in fields["branches"]] == ["main"]
+
+
+async def test_a_person_who_quotes_a_dialogue_has_a_conversation(proxy: Proxy) -> None:
+    chat = chat_of(proxy)
+    await chat.says("What is this?\nUser: are you there?\nAssistant: yes, I am, and I have been all day.")
+    assert [row["id"] for row in await sessions(proxy)] == [chat.session]
+    assert await chat.transcript() == chat.said
+
+
+async def test_an_edit(proxy: Proxy) -> None:
+    chat = chat_of(proxy)
+    for turn in range(3):
+        await chat.says(f"Tell me about the olive tree, part {turn}.")
+    chat.said = chat.said[:2]
+    await chat.says("Tell me about the olive tree, but shorter, part 1.")
+    assert await chat.transcript() == chat.said
+    assert await kinds(chat) == ["main", "edit"]
+    fields = await chat.session_fields()
+    assert fields["branches"][1]["beside"] == (await chat.rows())[1]["id"]
+
+
+async def test_a_retry(proxy: Proxy) -> None:
+    chat = chat_of(proxy)
+    await chat.says("Hello.")
+    await chat.says("Tell me a story.")
+    chat.said.pop()
+    proxy.model.says("Another story.")
+    chat.said.append(await asks(chat, *chat.said))
+    assert await chat.transcript() == chat.said
+    assert await kinds(chat) == ["main", "retry"]
+
+
+async def test_several_answers_at_once(proxy: Proxy) -> None:
+    chat = chat_of(proxy, extra={"n": 3})
+    reply = await chat.posts([user("Three names for a boat?")])
+    choices = [choice["message"] for choice in reply.json()["choices"]]
+    assert await kinds(chat) == ["main"]
+    chat.said = [user("Three names for a boat?"), choices[-1]]
+    chat.extra = {}
+    await chat.says("I take the last one.")
+    assert await chat.transcript() == chat.said
+
+
+async def test_greeting_twins_keep_their_own_words(proxy: Proxy) -> None:
+    twins = [chat_of(proxy), chat_of(proxy)]
+    for text in ("Hello.", None):
+        for number, chat in enumerate(twins):
+            proxy.model.says("Hello! How can I help?" if text else f"Yes, {number}.")
+            await chat.says(text or f"I am number {number}.")
+    for chat in twins:
+        assert await chat.transcript() == chat.said
+        assert await kinds(chat) == ["main"]

@@ -70,3 +70,26 @@ async def test_a_proxy_that_lets_nobody_in_says_so(tmp_path: Path) -> None:
     async with proxied(ModelServer(), tmp_path, {"access.mode": "keys"}) as proxy:
         refused = await runs(proxy, "erase", "--all", "--yes", key="nobody", code=1)
         assert "401" in str(refused.exception)
+
+
+async def test_what_is_blocked_stays_away(tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        (chat,) = await talks(proxy, "tour")
+        done = await runs(proxy, "erase", "--session", chat.session, "--block", "--yes")
+        assert receipt_of(done)["blocked"] is True
+        assert (await chat.posts(chat.said)).status_code == 410
+
+
+async def test_what_is_blocked_comes_back_in_no_session_that_was_answered_alike(tmp_path: Path) -> None:
+    """Rule 4 would take it for a list of the other session's whose beginning was written anew."""
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        proxy.model.says("Done.", "Done.", "Done.")
+        erased, kept = proxy.chat(), proxy.chat()
+        await erased.says("The code of the gate is Kanarienvogel.")
+        await kept.says("Wash the car.")
+        await runs(proxy, "erase", "--session", erased.session, "--block", "--yes")
+        assert (await erased.posts([*erased.said, {"role": "user", "content": "Again."}])).status_code == 410
+        assert await kept.transcript() == kept.said
+        # A beginning that was written anew is no conversation that was erased.
+        short = [{"role": "user", "content": "Wash it."}, kept.said[-1]]
+        assert (await kept.posts([*short, {"role": "user", "content": "And dry it."}])).status_code == 200

@@ -6,6 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+from palimpsest.errors import StoreUnavailable
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
@@ -142,3 +144,24 @@ async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
     await written(log, "s", WORD, namespace="made-up")
     assert remains(tmp_path, WORD) == {}
     await store.close()
+
+
+async def test_nothing_is_written_of_what_is_gone(tmp_path: Path) -> None:
+    gone = RecentlyErased()
+    log = DailyLog(tmp_path, gone)
+    gone.add(("ns", "s"))
+    gone.add(("swept", ""))
+    await written(log, "s", WORD)
+    await written(log, "any", WORD, namespace="swept")
+    assert texts(tmp_path) == {}
+    await written(log, "other", "This is.")
+    assert len(texts(tmp_path)) == 1
+
+
+async def test_a_log_that_cannot_be_changed_is_an_error(tmp_path: Path) -> None:
+    log = DailyLog(tmp_path / "log")
+    assert await log.erased("ns", "s") == 0
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "2026-01-01-ns.md").mkdir()
+    with pytest.raises(StoreUnavailable):
+        await log.erased("ns", "s")

@@ -30,6 +30,9 @@ FEW_SHOT = (
 BROKEN = {"error": {"message": "broke", "type": "server_error"}}
 
 
+RETRY = {"x-stainless-retry-count": "1"}
+
+
 def digests(messages: list[Json]) -> list[bytes]:
     """What tells messages apart however they are spelled; instructions are no part of a conversation."""
     read = [read_message(encoded(message), len) for message in messages]
@@ -269,3 +272,30 @@ async def test_a_client_that_compacts_by_itself(proxy: Proxy) -> None:
     summaries = [row["in_path"] for row in rows if "Summary of what happened" in row["message"]["content"]]
     assert summaries == [False, True]
     assert await caller.stored() == 62
+
+
+@pytest.mark.parametrize("was_answered", [False, True])
+async def test_an_sdk_retry_of_the_first_turn(proxy: Proxy, was_answered: bool) -> None:
+    """The first attempt failed, or was answered and never heard."""
+    caller = Caller(proxy, Client())
+    request = caller.client.says(user("Hello there."))
+    answer = assistant("Hello! What shall we do?")
+    proxy.model.answers.append(Says(answer) if was_answered else Says(status=500, error=BROKEN))
+    await caller.posts(request)
+    proxy.model.answers.append(Says(answer))
+    await caller.posts(request, RETRY)
+    assert caller.found[-1].endswith("found=retry")
+    caller.client.hears(answer)
+    for n in range(29):
+        await caller.chats(n)
+    assert told(await caller.rows()) == digests(caller.client.said)
+    assert await caller.stored() == 60
+
+
+@pytest.mark.parametrize("habit", [habits.Slides, habits.Reminds, habits.Compacts])
+async def test_the_default_branch_is_what_the_client_holds(proxy: Proxy, habit: type[Client]) -> None:
+    """After every turn, also right after the client dropped most of its past (rule 7)."""
+    caller = Caller(proxy, habit())
+    for n in range(30):
+        await caller.chats(n)
+        assert in_path(await caller.rows()) == digests([*caller.sent, caller.client.said[-1]])

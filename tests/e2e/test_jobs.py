@@ -44,3 +44,23 @@ async def test_jobs_that_begin_others_for_ever_are_left() -> None:
     # The control: now they end.
     await jobs.drain(20, 0)
     await jobs.drain(0, 0)
+
+
+async def test_what_a_cancelled_job_begins_is_not_cancelled_with_it() -> None:
+    """An answer that is cut at the stop is committed as far as it came."""
+    jobs, done = Jobs(), list[str]()
+
+    async def commits() -> None:
+        await asyncio.sleep(0.01)
+        done.append("committed")
+
+    async def answers() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            jobs.start(commits())
+
+    jobs.start(answers())
+    await asyncio.sleep(0)
+    await jobs.drain(0, 20)
+    assert done == ["committed"]

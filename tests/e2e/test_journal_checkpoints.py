@@ -137,3 +137,19 @@ async def test_completing_with_nothing_said_gives_none(tmp_path: Path) -> None:
         assert await complete(proxy, chat) is None
         assert await complete(proxy, chat, "The tour of release 2.1 is over.") is not None
         assert len(await checkpoints(proxy.http, chat, "completion")) == 2
+
+
+@pytest.mark.spec("A38")
+@pytest.mark.parametrize(("tool", "counts"), [("write_file", True), ("read_file", False)])
+async def test_what_was_changed_was_produced_whatever_is_said_of_it(
+    tool: str, counts: bool, tmp_path: Path
+) -> None:
+    model = ModelServer()
+    async with proxied(model, tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        model.calls(("call-1", tool, {"path": "/srv/a.py", "content": "x = 1"}))
+        await chat.says("Go on.")
+        model.says("Done.")
+        await chat.sends({"role": "tool", "tool_call_id": "call-1", "content": "ok"})
+        assert bool(await complete(proxy, chat)) is counts
+        assert len(await checkpoints(proxy.http, chat, "completion")) == counts

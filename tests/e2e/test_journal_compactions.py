@@ -241,3 +241,34 @@ async def test_masks_alone_have_a_beginning_and_an_end(tmp_path: Path) -> None:
         assert snapshot["files"]["touched"] == [f"/srv/part{place}.txt" for place in range(number + 1)]
         assert any(part["masked"] for part in snapshot["transcript"]["view"]["parts"])
         assert await checkpoints(proxy.http, chat, "pre_compaction") == []
+
+
+@pytest.mark.spec("A26", "A44")
+async def test_a_compaction_that_nothing_came_before_has_the_same_order(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        for number in range(4):
+            await chat.says(f"Note {number}: we decided to use port {8_000 + number}. {prose(number, 700)}")
+        assert await chat.compactions() == []
+        await chat.says(f"All at once. {prose(9, 4_600)}")
+        told = of_compactions(await events(proxy.http, chat))
+        types = [event["type"] for event in told]
+        flushed = [*ALWAYS[:1], "flush", *ALWAYS[1:]]
+        assert [step for step in types if step != "overflow_guard"] == [*flushed, "conversation_snapshot"]
+        (summarized,) = [event["payload"] for event in told if event["type"] == "context_summarized"]
+        assert (summarized["proactive"], summarized["trigger"]) == (False, "reactive")
+
+
+@pytest.mark.spec("A43", "A07")
+async def test_with_room_left_nothing_is_flushed(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    # Some 1,600 tokens are left where it is compacted.
+    overrides = AT_THE_END | {"policy.trigger_ratio": 0.75}
+    async with proxied(model, tmp_path, overrides) as proxy:
+        chat = proxy.chat(system="You keep notes.")
+        await compacted(chat, words=300)
+        (made,) = await chat.compactions()
+        assert 1_200 < WINDOW - made["tokens_before"] < 2_000
+        types = [event["type"] for event in of_compactions(await events(proxy.http, chat))]
+        assert types == [*ALWAYS, "conversation_snapshot"]

@@ -19,7 +19,7 @@ from tests.kit.journal import (
     memories,
     refuses_compactions,
 )
-from tests.kit.model import ModelServer
+from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import proxied
 from tests.kit.serving import served
 from tests.kit.words import prose
@@ -122,4 +122,43 @@ async def test_without_its_checkpoint_no_compaction_is_made(tmp_path: Path) -> N
         carries_out(tmp_path, "DROP TRIGGER unkept")
         await chat.sends(chat.sent[-1][-1])
         assert len(await chat.compactions()) == 1
+        assert await chat.transcript() == chat.said
+
+
+async def test_a_periodic_checkpoint_that_cannot_be_kept_costs_no_turn(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(session="notes")
+        await chat.says("We begin.")
+        carries_out(
+            tmp_path,
+            "CREATE TRIGGER unkept BEFORE INSERT ON checkpoints WHEN NEW.kind = 'periodic'"
+            " BEGIN SELECT RAISE(ABORT, 'refused'); END",
+        )
+        await compacted(chat)
+        assert len(await chat.compactions()) == 1
+        assert await chat.transcript() == chat.said
+
+
+@pytest.mark.spec("F17", "A45")
+async def test_a_summarizer_that_fails_leaves_history_and_watermark(tmp_path: Path) -> None:
+    model = ModelServer(window=WINDOW, summary=lambda _: Says(status=500, error={"error": {"message": "no"}}))
+    background = {"summarizer.window_tokens": 100_000}
+    async with proxied(model, tmp_path, background) as proxy:
+        chat = proxy.chat(session="notes")
+        while not model.summaries:
+            await chat.says(f"Note {len(chat.replies)}. {prose(len(chat.replies), 300)}")
+        # Asked in the background, in vain: nothing is folded, nothing is told, everything is sent.
+        await chat.says("And now?")
+        assert chat.reply.headers["x-palimpsest-view"] == "original"
+        assert await chat.compactions() == []
+        told = await events(proxy.http, chat, ["compaction_started", "context_summarized"])
+        assert told == []
+        assert model.prompts[-1].messages == chat.said[:-1]
+        await compacted(chat)
+        (compaction,) = await chat.compactions()
+        assert compaction["author"] == "deterministic"
+        (summarized,) = await events(proxy.http, chat, ["context_summarized"])
+        assert summarized["payload"]["passes"] == 0
+        assert summarized["payload"]["author"] == "deterministic"
         assert await chat.transcript() == chat.said

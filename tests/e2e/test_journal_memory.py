@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kit.chat import Chat
-from tests.kit.journal import AT_THE_END, compacted, events, read
+from tests.kit.journal import AT_THE_END, carries_out, compacted, events, read
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import Proxy, proxied
 
@@ -83,3 +84,34 @@ async def test_the_daily_log_has_a_file_for_each_namespace_for_its_owner_alone(t
         for summary in summaries[chat]:
             assert "\n".join(summary.splitlines()[1:-1]).strip() in text
     assert not any(sessions[one] in text and sessions[two] in text for text in texts)
+
+
+@pytest.mark.spec("A30")
+@pytest.mark.parametrize("kind", ["absent", "file", "link"])
+async def test_a_daily_log_that_cannot_be_written_costs_nothing(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    target = tmp_path / "target"
+    if kind == "file":
+        folder.write_text("in the way")
+    model = ModelServer(window=WINDOW)
+    async with proxied(model, tmp_path, AT_THE_END | {"compaction.daily_log_folder": folder}) as proxy:
+        chat = proxy.chat(session="one")
+        await chat.says("We begin.")
+        if kind == "link":
+            # Somebody put a link where the file of a day would be: it is not followed.
+            folder.mkdir()
+            target.write_text("kept")
+            for name in _names(tmp_path):
+                (folder / name).symlink_to(target)
+        await compacted(chat)
+        assert await chat.transcript() == chat.said
+    assert kind != "absent" or not folder.exists()
+    assert kind != "file" or folder.read_text() == "in the way"
+    assert kind != "link" or target.read_text() == "kept"
+
+
+def _names(folder: Path) -> list[str]:
+    """The names that the file may have: today's or, if midnight passes, tomorrow's."""
+    (namespace,) = carries_out(folder, "SELECT DISTINCT namespace FROM sessions")
+    now = datetime.now(UTC)
+    return [f"{day:%Y-%m-%d}-{namespace}.md" for day in (now, now + timedelta(days=1))]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from palimpsest.proxy.access import UnprovenNamespaces
+from palimpsest.storage.migrate import migrate
+from palimpsest.storage.store import Store, open_store
 
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import proxied
@@ -33,3 +36,20 @@ async def test_a_made_up_key_stores_no_more_than_its_share(tmp_path: Path) -> No
         real = proxy.chat(key="real")
         for n in range(4):
             await real.says(f"question {n}")
+
+
+async def test_a_sweep_erases_old_unproven_namespaces_and_says_which(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    await migrate(url)
+    store: Store = await open_store(url, new_id=iter("ab").__next__)
+    gone: list[str] = []
+    now = 1_000.0
+    newcomers = UnprovenNamespaces(store, gone.extend, lambda: now, messages=1, seconds=60)
+    await store.accounts.namespace_of(b"old", 900.0)
+    await store.accounts.namespace_of(b"young", 990.0)
+    await newcomers.sweep()
+    assert gone == ["a"]
+    now = 2_000.0
+    await newcomers.sweep()
+    assert gone == ["a", "b"]
+    await store.close()

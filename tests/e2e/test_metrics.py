@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.proxy.telemetry.metrics import OTHER
+from palimpsest.proxy.telemetry.metrics import MOST_MODELS, OTHER
 
 from tests.kit.migrated import make_file
 from tests.kit.model import ModelServer, Says
@@ -273,3 +273,35 @@ async def test_a_client_that_leaves_is_no_error(tmp_path: Path) -> None:
     assert scrape.value("palimpsest_upstream_requests_total", outcome="failed") == 1
     assert scrape.value("palimpsest_errors_total") == 1
     assert scrape.value("palimpsest_errors_total", origin="upstream", code="upstream_cut", status="") == 1
+
+
+async def test_at_most_so_many_models_have_a_label(tmp_path: Path) -> None:
+    """Also of names that a pattern of the settings matches; what was counted under one stays there."""
+    async with proxied(ModelServer(), tmp_path, {"models": [{"match": "house-*"}]}) as proxy:
+        chat = proxy.chat()
+        for number in range(MOST_MODELS + 5):
+            chat.extra = {"model": f"house-{number}"}
+            await chat.posts([{"role": "user", "content": "hi"}])
+        first = await scraped_once(proxy.http, _ended(MOST_MODELS + 5))
+        chat.extra = {"model": "house-0"}
+        await chat.posts([{"role": "user", "content": "hi again"}])
+        second = await scraped_once(proxy.http, _ended(MOST_MODELS + 6))
+    assert first.value("palimpsest_requests_total", model=OTHER) == 5
+    assert second.value("palimpsest_requests_total", model=OTHER) == 5
+    assert first.text.count("\npalimpsest_requests_total{") == MOST_MODELS + 1
+
+
+@pytest.mark.parametrize(("version", "status"), [(b"1.1", 200), (b"1.0", 401)])
+async def test_an_old_protocol_is_a_front_ends(tmp_path: Path, version: bytes, status: int) -> None:
+    async with wired(tmp_path) as line:
+        reply = await line.asks(b"GET /metrics HTTP/" + version + b"\r\nHost: localhost\r\n\r\n")
+    assert reply.status == status
+
+
+@pytest.mark.parametrize("version", ["x", "9e999", "1.x", "2.x"])
+async def test_a_version_that_is_no_number_gets_the_plain_format(version: str, tmp_path: Path) -> None:
+    accept = f"text/html, application/openmetrics-text; version={version}"
+    async with fronting("http://127.0.0.1:1/v1", tmp_path) as proxy:
+        reply = await proxy.http.get("/metrics", headers={"accept": accept})
+    assert reply.status_code == 200
+    assert reply.headers["content-type"].startswith("text/plain")

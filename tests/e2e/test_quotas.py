@@ -233,3 +233,38 @@ async def test_when_a_key_was_used_last_is_kept(tmp_path: Path) -> None:
             return at is not None and before <= at <= time.time()
 
         await until(is_kept)
+
+
+async def test_a_restart_and_an_erase_forget_nothing(tmp_path: Path) -> None:
+    async with wired(tmp_path, DAILY) as line:
+        line.upstream.always(stating(99, 1))
+        assert (await line.asks(post(chat_body("one"), [(b"X-Session-Id", b"s")]))).status == 200
+    async with wired(tmp_path, DAILY) as line:
+        assert is_refused(await line.asks(post(chat_body())))
+        headers = {"authorization": "Bearer key-1"}
+        erased = await line.http.delete("/api/namespace?confirm=everything", headers=headers)
+        assert erased.status_code == 200
+        assert is_refused(await line.asks(post(chat_body())))
+        assert line.upstream.requests == []
+    # Without a quota there is nothing to be beyond of.
+    async with wired(tmp_path) as line:
+        line.upstream.always(stating())
+        assert (await line.asks(post(chat_body()))).status == 200
+
+
+async def test_a_quota_that_is_not_set_counts_nothing(tmp_path: Path) -> None:
+    async with wired(tmp_path) as line:
+        line.upstream.always(stating())
+        assert (await line.asks(post(chat_body()))).status == 200
+        assert (await line.asks(post(chat_body(), [(b"X-Palimpsest", b"no-store")]))).status == 200
+        assert line.query("SELECT count(*) FROM usage") == [(0,)]
+        assert line.query("SELECT count(*) FROM reserved") == [(0,)]
+
+
+async def test_without_a_stated_usage_our_own_count_stands(tmp_path: Path) -> None:
+    async with wired(tmp_path, DAILY) as line:
+        line.upstream.expects(replies(answer_body()))
+        assert (await line.asks(post(chat_body("a question of some words")))).status == 200
+        ((tokens,),) = line.query("SELECT tokens FROM usage")
+        ((forwarded,),) = line.query("SELECT tokens_forwarded FROM exchanges")
+        assert forwarded < tokens < 100

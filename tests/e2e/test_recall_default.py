@@ -115,3 +115,17 @@ async def test_a_window_full_of_a_clients_own_tools_has_no_room_for_them(
         chat = proxy.chat(system="You help.", extra={"tools": [{"type": "function", "function": large}]})
         await compacted(chat, words=700)
         assert offers(proxy.model.prompts[-1]) == offered
+
+
+@pytest.mark.spec("C01")
+async def test_a_compaction_by_hand_brings_them_too(tmp_path: Path) -> None:
+    """Who orders it sends no tools, and need not know whether the client does."""
+    async with proxied(ModelServer(window=60_000), tmp_path, ON) as proxy:
+        chat = agent(proxy)
+        for turn in range(8):
+            await chat.says(f"Note {turn}: " + "The tide is out. " * 120)
+        assert not offers(proxy.model.prompts[-1])
+        reply = await proxy.http.post(f"/api/sessions/{chat.session}/compact", headers=chat.headers)
+        assert reply.json()["compacted"], reply.text
+        await chat.says("And now?")
+        assert offers(proxy.model.prompts[-1])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.agent import TOOLS
 from tests.kit.chat import Chat
-from tests.kit.journal import AT_THE_END
+from tests.kit.journal import AT_THE_END, compacted
 from tests.kit.model import ModelServer, Says, Seen
 from tests.kit.planted import FACTS
 from tests.kit.proxy import Proxy, proxied
@@ -118,3 +118,26 @@ async def test_after_five_compactions_each_fact_is_found_word_for_word(tmp_path:
             (hit,) = found.json()["results"]
             assert fact in hit["snippet"]
             assert fact in await chat.recalls(hit["id"])
+
+
+@pytest.mark.spec("C06", "P5")
+async def test_of_three_sessions_each_finds_its_own(tmp_path: Path) -> None:
+    """Two of one key and one of another are asked the same; nothing crosses, neither to a model nor back."""
+    question = FACTS[0][2]
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chats = {
+            "HERON-A1": proxy.chat(extra={"tools": TOOLS}, session="first"),
+            "HERON-A2": proxy.chat(extra={"tools": TOOLS}, session="second"),
+            "HERON-B1": proxy.chat(extra={"tools": TOOLS}, session="first", key="key-2"),
+        }
+        for name, chat in chats.items():
+            await chat.says(f"Hello. The project's codename is {name}.")
+        for chat in chats.values():
+            await compacted(chat, words=1_500)
+        proxy.model.script = looks_it_up
+        for name, chat in chats.items():
+            asked = len(proxy.model.seen)
+            assert name in (await chat.says(question))["content"]
+            told = [*(seen.text for seen in proxy.model.seen[asked:]), chat.reply.text]
+            assert len(told) == 4
+            assert [other for other in chats if other != name and other in " ".join(told)] == []

@@ -262,3 +262,20 @@ async def test_sixty_requests_with_look_ups_in_a_small_window(tmp_path: Path) ->
         assert not any("context_" in reply.text for reply in chat.replies)
         ids = [m["tool_call_id"] for m in model.prompts[-1].messages if m["role"] == "tool"]
         assert {ident[0] for ident in ids} == {"g", "m", "c"}
+
+
+async def test_the_store_is_asked_for_none_where_nothing_can_be_looked_up(tmp_path: Path) -> None:
+    """Their table is not missed with recall off, and none is read before anything was folded."""
+    async with compacted_chat(tmp_path, overrides={"recall.tools": False}) as (proxy, chat):
+        carries_out(tmp_path, "DROP TABLE hidden_rounds")
+        await compacted(chat, words=900)
+        await chat.says("And?")
+        assert chat.reply.headers["x-palimpsest-view"] == "compacted"
+        chat.headers["x-palimpsest-recall"] = "on"
+        fresh = proxy.chat(extra=chat.extra, key="key-2")
+        fresh.headers["x-palimpsest-recall"] = "on"
+        await fresh.says("Hello.")
+        await fresh.says("And?")
+        # The control: where it is offered they are looked for.
+        reply = await chat.posts([*chat.said, {"role": "user", "content": "And?"}])
+        assert reply.status_code == 503, reply.text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.chat import Chat
-from tests.kit.journal import carries_out
+from tests.kit.journal import carries_out, compacted
 from tests.kit.model import Seen
 from tests.kit.proxy import Proxy
 from tests.kit.recalls import GREP, OURS, READ, compacted_chat, names_in, resumed, saying
@@ -117,3 +117,31 @@ async def test_a_mixed_turn_is_valid_without_our_result(stream: bool, tmp_path: 
         assert ids_in(second) == ["g1", "c1"]
         assert not first.faults + second.faults
         assert "g2" not in second.text
+
+
+async def test_they_are_told_to_a_client_of_deltas(tmp_path: Path) -> None:
+    async with compacted_chat(tmp_path, overrides=FEW) as (proxy, chat):
+        await looked_up(proxy, chat)
+        chat.headers |= {"x-session-id": chat.session, "x-session-mode": "append"}
+        chat.said = []
+        proxy.model.answers.extend([saying(None, SECOND), saying("Yes.")])
+        await chat.says("Are you sure?")
+        chat.said = []
+        await chat.says("Thanks.")
+        assert proxy.model.prompts[-1].extends(proxy.model.prompts[-2])
+        assert ids_in(proxy.model.prompts[-1]) == ["g1", "g2"]
+
+
+async def test_a_list_that_the_client_rewrote_has_none_of_before(tmp_path: Path) -> None:
+    """What it dropped does not come back; what is looked up behind that is told again."""
+    async with compacted_chat(tmp_path, overrides=FEW) as (proxy, chat):
+        await looked_up(proxy, chat)
+        chat.said = [chat.said[0], *chat.said[-2:]]
+        await chat.says("And now?")
+        await compacted(chat, words=1_500)
+        await looked_up(proxy, chat, "Which port was it?")
+        await chat.says("Thanks.")
+        later, earlier = proxy.model.prompts[-1], proxy.model.prompts[-2]
+        assert later.extends(earlier)
+        assert ids_in(later) == ["g1"]
+        assert not any(seen.faults for seen in proxy.model.prompts)

@@ -7,11 +7,12 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.core.recall.words import Words
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.jobs import Jobs
@@ -23,7 +24,7 @@ from palimpsest.storage.sqlite.driver import driver
 from palimpsest.storage.store import Store, open_store
 
 from tests.kit.chat import Chat
-from tests.kit.journal import events
+from tests.kit.journal import compacted, events
 from tests.kit.model import ModelServer
 from tests.kit.proxy import proxied
 from tests.kit.recalls import compacted_chat, saying
@@ -161,3 +162,63 @@ async def test_an_echo_that_was_indexed_long_ago_is_not_found(tmp_path: Path) ->
             "/api/sessions/old/search", headers=chat.headers, params={"q": "plum tree", "scope": "session"}
         )
         assert hits.json()["results"] == []
+
+
+async def test_what_was_edited_away_is_out_of_a_models_reach(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=20_000), tmp_path) as proxy:
+        chat = proxy.chat(session="edited")
+        await chat.says("Good morning.")
+        kept = list(chat.said)
+        await chat.says("The codename is OLD-NAME.")
+        old = next(row["id"] for row in await chat.rows() if "OLD-NAME" in str(row["message"]))
+        chat.said = kept
+        await chat.says("The codename is NEW-NAME.")
+        await chat.says("Go on.")
+    async with model_in(tmp_path, chat) as model:
+        shown = json.dumps(await model.calls("grep", query="codename"))
+        assert "NEW-NAME" in shown
+        assert "OLD-NAME" not in shown
+        assert await model.calls("describe", id=old) is None
+
+
+async def test_where_nothing_was_said_nothing_is_found(tmp_path: Path) -> None:
+    mine = await talked(tmp_path)
+    async with model_in(tmp_path, mine) as model:
+        ident = (await model.calls("grep", query="codename"))["results"][0]["id"]
+        model.where = replace(model.where, head=b"")
+        empty = await model.calls("grep", query="codename")
+        assert (empty["results"], empty["totalFound"]) == ([], 0)
+        assert await model.calls("describe", id=ident) is None
+
+
+async def test_an_echo_has_no_words_in_the_index(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=20_000), tmp_path) as proxy:
+        chat = proxy.chat(session="new")
+        await chat.says("The pear tree bears in June.")
+        await chat.says("<memory_recall>\nThe plum tree bears in August.\n</memory_recall>")
+    async with model_in(tmp_path, chat) as model:
+        await model.calls("grep", query="tree")
+        words = Words().of("pear plum")
+        held = (await model.store.search.find(model.where.namespace, model.where.session, words, 0)).holdings
+        assert [held.holding.get(word, 0) for word in words] == [1, 0]
+
+
+@pytest.mark.spec("F25")
+async def test_ids_resolve_after_a_restart(tmp_path: Path) -> None:
+    model = ModelServer(window=4_000)
+
+    async def described(http: Any, chat: Chat, ident: str) -> Json:
+        order = {"session": chat.session, "id": ident}
+        reply = await http.post("/api/context/describe", headers=chat.headers, json=order)
+        entry: Json = reply.json()
+        return entry
+
+    async with proxied(model, tmp_path) as before:
+        chat = before.chat(session="long")
+        await compacted(chat, 2)
+        idents = [row["id"] for row in await chat.rows()][:5]
+        idents += [one["id"] for one in await chat.compactions() if one["kind"] == "message_removal"]
+        known = {ident: await described(before.http, chat, ident) for ident in idents}
+    assert {entry["kind"] for entry in known.values()} == {"message", "summary"}
+    async with proxied(model, tmp_path) as after:
+        assert {ident: await described(after.http, chat, ident) for ident in idents} == known

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from palimpsest.core.wire.json_spans import raw_members
+from palimpsest.core.wire.json_spans import raw_elements, raw_members
 
 from tests.kit.journal import AT_THE_END
 from tests.kit.page import Node, page_of
@@ -231,3 +231,72 @@ async def test_results_in_another_order_are_one_group(told: Told) -> None:
         "user",
         "assistant",
     ]
+
+
+@pytest.mark.parametrize(
+    ("question", "quote", "role"),
+    [
+        ("Who is heavy indeed?", "It is a heavy walrus indeed.", "assistant"),
+        ("marmalade scales", "Let me fetch the marmalade scales.", "assistant"),
+        ("How many kilograms is it?", "The walrus weighs 1,732 kilograms.", "tool"),
+        ("Who is to be weighed?", "Weigh the walrus.", "user"),
+    ],
+)
+async def test_search_quotes_what_was_said_and_found(
+    told: Told, question: str, quote: str, role: str
+) -> None:
+    found = await told.read(f"sessions/{told.chat.session}/search", q=question)
+    best = found["results"][0]
+    assert (best["role"], quote in best["text"]) == (role, True)
+
+
+async def test_calls_are_found_by_their_arguments(told: Told) -> None:
+    found = await told.post("context/grep", {"query": "src/scales.py", "session": told.chat.session})
+    assert "src/scales.py" in found.text
+    (ident,) = {hit["id"] for hit in found.json()["results"] if "scales.py" in json.dumps(hit)}
+    entry = await told.post("context/describe", {"id": ident, "session": told.chat.session})
+    assert "Let me fetch the marmalade scales." in entry.text
+    assert "read_file" in entry.text
+    assert "gAAAAB" not in entry.text
+
+
+async def test_a_session_is_moved_with_every_byte(told: Told, tmp_path: Path) -> None:
+    document = await told.proxy.http.get(f"/api/sessions/{told.chat.session}/export", headers=KEY)
+    assert document.status_code == 200
+    async with proxied(ResponsesServer(), tmp_path, AT_THE_END) as other:
+        reply = await other.http.post(
+            "/api/sessions/import",
+            content=document.content,
+            headers=KEY | {"content-type": "application/json"},
+        )
+        assert reply.status_code == 201, reply.text
+        name = reply.json()["session"]
+        there = Told(
+            other, ResponsesChat(other.http, headers=KEY | {"x-session-id": "walrus"}), ResponsesServer()
+        )
+        assert await spelled(other, name) == await spelled(told.proxy, told.chat.session)
+        again = await other.http.get(f"/api/sessions/{name}/export", headers=KEY)
+        assert len(again.json()["events"]) >= len(document.json()["events"])
+        # The client goes on as if nothing had happened.
+        there.chat.said = [*told.chat.said]
+        await there.chat.says("And now?")
+        assert there.chat.session == name
+
+
+async def test_what_is_erased_is_gone(told: Told) -> None:
+    talk = await worked(told.proxy, told.server, "erased")
+    reply = await talk.proxy.http.delete(f"/api/sessions/{talk.chat.session}?block=true", headers=KEY)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["rows"]["messages"] == 4
+    gone = await talk.proxy.http.get(f"/api/sessions/{talk.chat.session}/messages", headers=KEY)
+    assert gone.status_code == 404
+    back = await talk.proxy.http.post(
+        "/v1/responses", json={"model": "m", "input": talk.chat.said}, headers=KEY
+    )
+    assert back.status_code == 410
+
+
+async def spelled(proxy: Proxy, session: str) -> list[tuple[str, bytes]]:
+    reply = await proxy.http.get(f"/api/sessions/{session}/messages", headers=KEY)
+    rows = raw_elements(raw_members(reply.content)["messages"])
+    return [(json.loads(row)["role"], raw_members(row)["message"]) for row in rows]

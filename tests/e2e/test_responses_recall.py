@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.items_recall import OURS, compacted_items, grep, is_whole, reads
-from tests.kit.responses import events_of, result_item, text_item, thought_item
+from tests.kit.responses import Asked, Outputs, events_of, result_item, text_item, thought_item
 
 pytestmark = pytest.mark.timeout(90)
 FEW = {"recall.result_chars": 500}
@@ -96,6 +96,36 @@ async def test_of_a_mixed_turn_the_client_gets_its_own_calls(stream: bool, tmp_p
         assert await talk.transcript() == talk.chat.said
 
 
+@pytest.mark.spec("F24")
+@BOTH
+@pytest.mark.parametrize("obeys", [True, False])
+async def test_a_model_that_always_looks_up_is_stopped(stream: bool, obeys: bool, tmp_path: Path) -> None:
+    few = {"recall.result_chars": 600, "recall.max_rounds": 3}
+    async with compacted_items(tmp_path, stream=stream, overrides=few) as talk:
+        number = iter(range(100))
+
+        def always(asked: Asked) -> Outputs | None:
+            stops = obeys and asked.body.get("tool_choice") == "none"
+            here = next(number)
+            if stops or OURS[0] not in asked.tools:
+                return [text_item("I give up.", f"msg_x{here}")]
+            return [thought_item(f"rs_x{here}"), grep(f"g{here}")]
+
+        talk.server.plays = always
+        output = await talk.says("Which port?")
+        assert [item["content"][0]["text"] for item in output] == ["I give up."]
+        told = [asked.body.get("tool_choice") for asked in talk.asked]
+        assert told == [None] * 3 + ["none"] + ([] if obeys else [None])
+        assert talk.asked[-1].tools[1:] == (OURS if obeys else [])
+        assert talk.chat.reply is not None
+        assert '"none"' not in talk.chat.reply.text
+        talk.server.plays = None
+        await talk.says("Never mind.")
+        assert talk.asked[-1].extends(talk.asked[-2])
+        assert not talk.asked[-1].faults
+        assert await talk.transcript() == talk.chat.said
+
+
 @pytest.mark.spec("F23")
 async def test_words_are_relayed_while_the_model_writes(tmp_path: Path) -> None:
     """In the hidden round as in the one after it: the model waits until its beginning was heard."""
@@ -125,3 +155,25 @@ async def test_words_are_relayed_while_the_model_writes(tmp_path: Path) -> None:
         is_whole(events_of(text))
         assert "context_" not in text
         assert len(talk.asked) == 2
+
+
+@pytest.mark.spec("C22")
+@BOTH
+async def test_an_answer_without_look_ups_is_relayed_as_it_came(stream: bool, tmp_path: Path) -> None:
+    """Byte for byte what a client hears without our tools."""
+    output = [thought_item("rs_z", short="Hm, hm."), text_item("So.", "msg_z"), reads("c9")]
+    async with compacted_items(tmp_path, stream=stream) as talk:
+        body = {"model": "test-model", "tools": talk.chat.tools, "stream": stream}
+        body["input"] = [*talk.chat.said, {"role": "user", "content": "And?"}]
+        told: list[bytes] = []
+        for switch in ("on", "off"):
+            talk.server.outputs.append(output)
+            headers = talk.chat.headers | {"x-palimpsest-recall": switch}
+            reply = await talk.proxy.http.post("/v1/responses", json=body, headers=headers)
+            asked, content = talk.asked[-1], reply.content
+            assert (OURS[0] in asked.tools) is (switch == "on")
+            for own in (f"resp_{len(talk.server.asked)}", str(asked.tokens + 9), str(asked.tokens)):
+                assert own.encode() in content
+                content = content.replace(own.encode(), b"0")
+            told.append(content)
+        assert told[0] == told[1]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.kit.items_recall import OURS, TOOLS, Recalled, compacted_items, grep, reads
 from tests.kit.journal import carries_out
 from tests.kit.proxy import proxied
 from tests.kit.recalls import RECALLING
-from tests.kit.responses import events_of, result_item, text_item, thought_item
+from tests.kit.responses import Asked, events_of, result_item, text_item, thought_item
 
 pytestmark = pytest.mark.timeout(90)
 Json = dict[str, Any]
@@ -118,6 +120,21 @@ async def test_they_are_told_on_the_api_of_the_request_and_where_our_tools_are(t
             assert not shown.faults
 
 
+@pytest.mark.spec("F20", "C22")
+async def test_they_are_shown_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    async with compacted_items(tmp_path, overrides=FEW) as talk:
+        talk.server.outputs.extend([[thought_item("rs_a"), grep("g1")], [text_item("8000.", "msg_a")]])
+        await talk.says("Which port?")
+        assert "context_grep" not in str(await talk.read("messages"))
+        rows = (await talk.read("messages?hidden=1"))["messages"][-4:]
+        assert [(row["origin"], row["role"]) for row in rows] == [
+            ("client", "user"), ("hidden", "assistant"), ("hidden", "tool"), ("relayed", "assistant"),
+        ]  # fmt: skip
+        assert rows[1]["message"] == [thought_item("rs_a"), grep("g1")]
+        moved = await talk.read("export?hidden=1")
+        assert [e["type"] for e in moved["events"]].count("hidden_message") == 2
+
+
 @pytest.mark.spec("F21")
 @BOTH
 async def test_a_mixed_turn_is_valid_without_our_result(stream: bool, tmp_path: Path) -> None:
@@ -147,3 +164,103 @@ async def test_a_thought_that_nobody_keeps_is_not_sent_back(tmp_path: Path) -> N
         await talk.says("Which port?")
         assert [item["id"] for item in talk.asked[1].items if "id" in item][-1:] == ["fc_g1"]
         assert "rs_a" not in talk.asked[1].text
+
+
+@pytest.mark.spec("C22")
+@BOTH
+async def test_an_upstream_that_refuses_our_tools_is_asked_without_them(stream: bool, tmp_path: Path) -> None:
+    async with compacted_items(tmp_path, stream=stream) as talk:
+        error = {"error": {"message": "unknown tool type", "type": "invalid_request_error"}}
+        talk.server.refuses = lambda asked: (400, error) if OURS[0] in asked.tools else None
+        await talk.says("Which port?")
+        await talk.says("And which host?")
+        assert [asked.tools[1:] for asked in talk.asked] == [OURS, [], []]
+        assert await talk.transcript() == talk.chat.said
+
+
+@BOTH
+@pytest.mark.parametrize(("code", "attempts"), [("invalid", [OURS, []]), ("context_length_exceeded", [OURS])])
+async def test_a_round_that_is_refused_costs_no_answer(
+    code: str, attempts: list[list[str]], stream: bool, tmp_path: Path
+) -> None:
+    async with compacted_items(tmp_path, stream=stream) as talk:
+        error = {"error": {"message": "no", "type": "invalid_request_error", "code": code}}
+
+        def refusing(asked: Asked) -> tuple[int, Json] | None:
+            return (400, error) if "output" in asked.items[-1] else None
+
+        talk.server.refuses = refusing
+        talk.server.outputs.extend(
+            [[text_item("Hm.", "msg_a"), grep("g1")], [text_item("I do not know.", "msg_b")]]
+        )
+        output = await talk.says("Which port?")
+        assert [item["id"] for item in output] == ["msg_a", "msg_b"]
+        assert [asked.tools[1:] for asked in talk.asked] == [OURS, *attempts, []]
+        talk.server.refuses = None
+        await talk.says("Thanks.")
+        assert not talk.asked[-1].faults
+        # The id that the client has is of a round that was given up.
+        await chained(talk, last_id(talk), "And?")
+
+
+@BOTH
+async def test_an_upstream_that_breaks_in_a_later_round_is_told(stream: bool, tmp_path: Path) -> None:
+    """What came is kept as incomplete; told again it is told once."""
+    async with compacted_items(tmp_path, stream=stream, overrides=FEW) as talk:
+        error = {"error": {"message": "overloaded", "type": "server_error"}}
+        talk.server.outputs.append([text_item("Wait.", "msg_a"), grep("g1")])
+        talk.server.refuses = lambda asked: (503, error) if "output" in asked.items[-1] else None
+        body = {"model": "test-model", "tools": TOOLS, "stream": stream}
+        body["input"] = [*talk.chat.said, {"role": "user", "content": "Which port?"}]
+        if not stream:
+            reply = await talk.proxy.http.post("/v1/responses", json=body, headers=talk.chat.headers)
+            assert (reply.status_code, reply.json()) == (503, error)
+            return
+        text = ""
+        asking = talk.proxy.http.stream("POST", "/v1/responses", json=body, headers=talk.chat.headers)
+        with suppress(httpx.RemoteProtocolError):
+            async with asking as answer:
+                async for piece in answer.aiter_text():
+                    text += piece
+        kinds = [event["type"] for event in events_of(text)]
+        assert (kinds[0], kinds[-1]) == ("response.created", "error")
+        assert "context_" not in text
+        talk.server.refuses = None
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Wait."}]}
+        talk.chat.said += [{"role": "user", "content": "Which port?"}, said | {"id": "msg_a"}]
+        await talk.says("Well?")
+        assert not talk.asked[-1].faults
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tools": []},
+        {"tool_choice": "required"},
+        {"tool_choice": {"type": "function", "name": "read_file"}},
+        {"tools": [{"type": "function", "name": "context_grep", "parameters": {}}]},
+        {"tools": [{"type": "namespace", "name": "x", "tools": [{"name": "context_grep"}]}]},
+        {"prompt": {"id": "pmpt_1"}},
+        {"context_management": [{"type": "compaction", "compact_threshold": 100_000}]},
+    ],
+)
+async def test_no_tools_are_offered_where_a_client_could_notice(options: Json, tmp_path: Path) -> None:
+    async with compacted_items(tmp_path) as talk:
+        talk.chat.tools = options.pop("tools", TOOLS)
+        talk.chat.options |= options
+        await talk.chat.says("Which port?")
+        (asked,) = talk.asked
+        assert asked.body.get("tools", []) == talk.chat.tools
+        assert "<palimpsest_summary" in asked.text
+
+
+@pytest.mark.spec("C22", "F20")
+@BOTH
+async def test_a_client_without_tools_may_be_given_recall_all_the_same(stream: bool, tmp_path: Path) -> None:
+    async with compacted_items(tmp_path, stream=stream) as talk:
+        talk.chat.tools = []
+        talk.chat.headers["x-palimpsest-recall"] = "always"
+        talk.server.outputs.extend([[grep("g1")], [text_item("Port 8000.", "msg_a")]])
+        await talk.says("Which port?")
+        assert [asked.tools for asked in talk.asked] == [OURS, OURS]
+        assert talk.asked[1].items[-1]["type"] == "function_call_output"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.storage.sqlite.driver import driver
 
 from tests.kit.chat import Chat, message_of
 from tests.kit.model import ModelServer, Says
@@ -126,3 +128,27 @@ async def test_an_append_follows_the_branch_that_is_the_newest(tmp_path: Path) -
         for text in ("Which letter was that?", "And before it?"):
             await appends(chat, user(text))
             was_told(proxy, chat)
+
+
+async def test_an_append_reads_only_what_is_new(tmp_path: Path) -> None:
+    """Bodies that were read before are not read again: here they are taken out of the database meanwhile."""
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="long")
+        for number in range(3):
+            await appends(chat, user(f"Letter {number} about the harbour."))
+        # The newest letter has been appended, but not read yet.
+        assert _without_bodies(tmp_path, ["%Letter 0%", "%Letter 1%"]) == 2
+        await appends(chat, user("And the next one?"))
+        assert len(was_told(proxy, chat)) == 7
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        # The control: who has not read them cannot go on without them.
+        again = await proxy.chat(session="long").posts([user("And the last one?")], APPEND)
+        assert again.status_code == 500
+
+
+def _without_bodies(folder: Path, texts: list[str]) -> int:
+    """How many bodies of these texts were taken out of the database."""
+    with closing(driver.connect(folder / "palimpsest.db")) as connection, connection:
+        found = "CAST(body AS TEXT) LIKE ? OR CAST(body AS TEXT) LIKE ?"
+        deleted: int = connection.execute(f"DELETE FROM bodies WHERE {found}", texts).rowcount
+        return deleted

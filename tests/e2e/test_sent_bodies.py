@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.agent import TOOLS
 from tests.kit.journal import AT_THE_END, compacted, read
 from tests.kit.model import ModelServer, Says
 from tests.kit.proxy import Proxy, proxied
@@ -167,3 +168,15 @@ async def test_a_session_that_was_imported_has_no_turns_and_its_pages_open(tmp_p
         paths += ["/api/sessions/moved/report", "/api/sessions/moved/exchanges", "/api/overview"]
         for path in paths:
             assert (await proxy.http.get(path, headers=chat.headers)).status_code == 200, path
+
+
+async def test_a_client_whose_own_members_name_our_tools(tmp_path: Path) -> None:
+    async with compacted_chat(tmp_path, overrides={"recall.result_chars": 500}) as (proxy, chat):
+        proxy.model.answers.extend([saying("Hm. ", GREP), saying("Port 8000.")])
+        await chat.says("Which port?")
+        chat.extra = {"tools": TOOLS, "tool_choice": "none", "metadata": {"context_grep": "x"}}
+        proxy.model.seen.clear()
+        await chat.says("Thanks.")
+        (seen,) = proxy.model.prompts
+        newest = (await read(proxy.http, chat, f"sessions/{chat.session}/exchanges"))["exchanges"][0]
+        assert await body(proxy, chat.headers, chat.session, newest["n"]) == seen.raw

@@ -6,13 +6,16 @@ The front ends' own words are shortened; how they quote is theirs.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from palimpsest.storage.sqlite.driver import writable
 
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says, Seen
@@ -31,6 +34,9 @@ ADVICE = (
     f"She will probably ask, {NEEDLE}, how long you lie awake, what you drink in the evening, and whether "
     "the children wake you. Write down for a week when you went to bed, and when you got up."
 )
+
+
+MANY = 10_000
 
 
 def user(text: str) -> Json:
@@ -299,3 +305,58 @@ async def test_another_key_is_not_looked_at(proxy: Proxy) -> None:
     await other.posts(SHAPES["title"](chat.said))
     assert (await erased(proxy, chat.session))["side_sessions"] == []
     assert [row["id"] for row in await sessions(proxy, other.headers)] == [other.session]
+
+
+async def test_among_ten_thousand_sessions(tmp_path: Path) -> None:
+    """Requests of one turn each: all of them may quote, and are looked at in some seconds."""
+    path = tmp_path / "palimpsest.db"
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        await proxy.chat().says("So that the key has a namespace.")
+    database = writable(path, "normal")
+    with database:
+        ((namespace,),) = database.execute("SELECT namespace FROM sessions").fetchall()
+        for table in ("sessions", "messages", "bodies"):
+            columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+            first = dict(zip(columns, database.execute(f"SELECT * FROM {table}").fetchone(), strict=True))
+            rows = [_row(table, first | {"namespace": namespace}, number) for number in range(MANY)]
+            marks = ",".join("?" * len(columns))
+            database.executemany(
+                f"INSERT INTO {table} VALUES ({marks})", [list(row.values()) for row in rows]
+            )
+    database.close()
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = await begins(proxy)
+        proxy.http.timeout = 600
+        before = time.process_time()
+        assert await beside(proxy, SHAPES["title"](chat.said)) == chat.session
+        assert time.process_time() - before < 5
+        late = await beside(proxy, [user(f"Anything new?\n{lines(chat.said, 'Ona', 'On')}")])
+        assert late != chat.session
+        before = time.process_time()
+        receipt = await erased(proxy, chat.session)
+        assert time.process_time() - before < 30
+        assert receipt["side_sessions"] == [late]
+        found = await proxy.http.get("/api/sessions?limit=1", headers=KEY)
+        assert found.json()["total"] == MANY + 1
+
+
+def _row(table: str, row: Json, number: int) -> Json:
+    """The first row again, of another session."""
+    body = json.dumps(
+        user(f"Note {number}. {REPORT} {REPORT} {REPORT} {hashlib.md5(b'%d' % number).hexdigest()}")
+    )
+    digest = hashlib.sha256(body.encode()).digest()
+    session = f"01900000-0000-7000-8000-{number:012d}"
+    if table == "sessions":
+        return row | {"id": session, "external_id": None}
+    if table == "bodies":
+        return row | {"digest": digest, "body": body.encode()}
+    chain = hashlib.sha256(digest).digest()
+    return row | {
+        "session": session,
+        "chain": chain,
+        "digest": digest,
+        "role": "user",
+        "relayed": 0,
+        "answers": 0,
+    }

@@ -258,3 +258,18 @@ async def test_the_extra_is_named_where_it_is_missing(
             pass
     assert application.refusal is not None
     assert "pip install 'palimpsest[otel]'" in application.refusal.message
+
+
+async def test_nothing_is_added_to_what_the_upstream_gets(tmp_path: Path) -> None:
+    """P1, with tracing on: the same bytes, and no header of its own."""
+    heads = []
+    for folder in ("off", "on"):
+        (tmp_path / folder).mkdir()
+        async with collecting() as collector:
+            overrides = {"telemetry.otlp_url": collector.server.url} if folder == "on" else {}
+            async with proxied(ModelServer(), tmp_path / folder, overrides) as proxy:
+                await proxy.chat().says("hi")
+                (seen,) = proxy.model.prompts
+                heads.append((sorted(seen.headers.keys()), seen.raw))
+    assert heads[0] == heads[1]
+    assert "traceparent" not in heads[0][0]

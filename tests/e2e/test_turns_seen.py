@@ -332,3 +332,60 @@ async def test_the_overview_names_what_makes_sessions_dear(tmp_path: Path) -> No
         assert page.partition(link)[2].split()[:4] == ["Tools", "that", "were", "never"]
         alone = (await proxy.http.get("/ui/overview", headers={"authorization": "Bearer another"})).text
         assert "never called" not in alone
+
+
+@pytest.mark.parametrize("path", ["0", "99", "x", "9" * 40, "1/nothing", "%00"])
+async def test_what_does_not_exist_is_not_found(path: str, tmp_path: Path) -> None:
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        chat = proxy.chat(session="work")
+        await chat.says("Hello.")
+        home = f"/api/sessions/{chat.session}/exchanges"
+        assert (await proxy.http.get(f"{home}/{path}", headers=chat.headers)).status_code == 404
+        assert (await proxy.http.get(f"{home}/1", headers={"authorization": "Bearer x"})).status_code == 404
+        assert (await proxy.http.get(f"{home}?limit=0", headers=chat.headers)).status_code == 400
+
+
+async def test_compactions_are_counted_by_who_wrote_the_summary(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        chat = proxy.chat(session="work")
+        await compacted(chat)
+        proxy.model.summary = lambda _: Says(status=500, error={"message": "no", "type": "x", "code": "y"})
+        other = proxy.chat(session="other")
+        await compacted(other)
+        made = [
+            one["author"]
+            for name in ("work", "other")
+            for one in (await read(proxy.http, chat, f"sessions/{name}/compactions"))["compactions"]
+        ]
+        assert {"model", "deterministic"} <= {*made}
+        told = (await read(proxy.http, chat, "overview"))["summaries"]
+        assert told == {author: made.count(author) for author in ("model", "deterministic", "none")}
+        alone = (await proxy.http.get("/api/overview", headers={"authorization": "Bearer another"})).json()
+        assert set(alone["summaries"].values()) == {0}
+
+
+async def test_a_summary_by_code_costs_nothing(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
+        proxy.model.summary = lambda _: Says(status=500, error={"message": "no", "type": "x", "code": "y"})
+        chat = proxy.chat(session="work")
+        await compacted(chat)
+        ident = chat.reply.headers["x-palimpsest-compaction"]
+        told = await read(proxy.http, chat, f"sessions/work/compactions/{ident}")
+        assert (told["author"], told["spent"], told["cost"]) == ("deterministic", None, 0)
+
+
+async def test_many_folded_messages_are_read_when_asked(tmp_path: Path) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path) as proxy:
+        said = [
+            {"role": ("user", "assistant")[at % 2], "content": f"Never open port {40_000 + at}, please."}
+            for at in range(1_501)
+        ]
+        body = {"model": "test-model", "messages": said}
+        reply = await proxy.http.post("/v1/chat/completions", json=body)
+        page = f"/ui/sessions/{reply.headers['x-palimpsest-session']}/turns/1"
+        first = (await proxy.http.get(page)).text
+        assert f'href="{page}?lost=true"' in first
+        assert "Not named in the prompt" not in first
+        told = (await proxy.http.get(f"{page}?lost=true")).text
+        assert '<details class="section" open><summary>Not named in the prompt' in told
+        assert "?lost=true" not in told

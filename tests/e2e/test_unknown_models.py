@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from palimpsest.proxy.compacting.windows import Windows, WindowSources
+from palimpsest.proxy.compacting.windows import REMEMBERED_NAMES, Windows, WindowSources
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.kept_answers import LIFE_SECONDS, RefusalMemory
 from palimpsest.proxy.token_counts import REMEMBERED_MODELS, REMEMBERED_TOOLS, Calibrations, ModelTokens
-from palimpsest.storage.accounts import LearnedWindow
+from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, LearnedWindow
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import Store, open_store
 
@@ -93,3 +93,34 @@ def test_what_was_refused_once_is_tried_again_after_a_day() -> None:
     assert ("others", "m") not in refusing
     now[0] = LIFE_SECONDS
     assert ("mine", "m") not in refusing
+
+
+async def test_models_that_never_answer_leave_nothing_in_the_database(tmp_path: Path) -> None:
+    store, jobs = await opened(tmp_path), Jobs()
+    windows = windows_in(store, jobs, 8_000)
+    for number in range(3 * REMEMBERED_NAMES):
+        window = await windows.window_of(f"made up {number}", "ns", list, urgent=True)
+        assert (window.tokens, window.source) == (8_000, "upstream")
+    assert held(windows) <= REMEMBERED_NAMES
+    # One that answers is kept, whatever is made up, and what its upstream states of it is stored.
+    await windows.window_of("real", "ns", list, urgent=True)
+    windows.answered("real", 1_200)
+    for number in range(3 * REMEMBERED_NAMES):
+        await windows.window_of(f"again {number}", "ns", list, urgent=True)
+    assert windows.largest_answered("real") == 1_200
+    assert held(windows) <= REMEMBERED_NAMES + 1
+    await jobs.drain(5, 1)
+    (row,) = await store.accounts.learned_windows(0.0)
+    assert (row.namespace, row.model, row.tokens, row.source) == (
+        UPSTREAM_NAMESPACE,
+        "real",
+        8_000,
+        "upstream",
+    )
+    await store.close()
+
+
+def held(windows: Windows) -> int:
+    """Names of models in its memory."""
+    tables = (table for table in vars(windows).values() if isinstance(table, dict))
+    return sum(map(len, tables))

@@ -298,3 +298,25 @@ async def test_nobody_listens(tmp_path_factory: pytest.TempPathFactory) -> None:
         assert (reply.status, reply.code) == (502, "upstream_unreachable")
         assert "127.0.0.1" not in reply.body.decode()
         assert await state(line) == "failed"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", [b"text/plain", b"application/octet-stream", b"text/html"])
+async def test_an_answer_under_a_wrong_type_is_stored_all_the_same(
+    line: Line, kind: bytes, stream: bool
+) -> None:
+    types = [(b"Content-Type", kind)]
+    script = streams([*PARTS, DONE], types) if stream else replies(answer_body("Once upon"), 200, types)
+    reply = await asked(line, script, stream=stream)
+    assert (reply.is_whole, reply.header("content-type")) == (True, kind.decode())
+    assert (await line.rows(reply))[-1]["message"]["content"] == "Once upon"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_relayed_and_never_followed(line: Line, status: int) -> None:
+    before = len(line.upstream.requests)
+    away = [(b"Location", line.upstream.url.encode() + b"/v1/elsewhere")]
+    reply = await asked(line, replies(b"moved", status, away))
+    assert (reply.status, reply.header("location")) == (status, away[0][1].decode())
+    assert len(line.upstream.requests) == before + 1
+    assert await state(line) == "failed"

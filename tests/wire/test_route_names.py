@@ -11,7 +11,11 @@ import pytest
 from palimpsest.settings.upstreams import Route
 from pydantic import ValidationError
 
+from tests.kit.model import ModelServer
+from tests.kit.proxy import proxied
+from tests.kit.serving import served
 from tests.kit.wire import Json, answer_body, post
+from tests.kit.words import prose
 from tests.upstream.scripted import replies
 from tests.wire.test_routes import CHAT, NO_STORE, routed
 
@@ -82,3 +86,20 @@ async def test_so_it_is_for_what_is_not_recorded_or_sent_in_part(
 def test_a_star_that_stands_for_nothing_is_refused(model: str) -> None:
     with pytest.raises(ValidationError, match="model"):
         Route(match="gpt-4o", base_url="http://127.0.0.1/v1", model=model)
+
+
+@pytest.mark.spec("W44")
+async def test_windows_views_and_summaries_go_by_the_servers_name(tmp_path: Path) -> None:
+    near, far = ModelServer(window=100_000), ModelServer(window=6_000, names=("m",))
+    async with served(far, lifespan="off") as address:
+        routes = {"routes": [{"match": "far/*", "model": "*", "base_url": f"{address}/v1"}]}
+        async with proxied(near, tmp_path, routes) as proxy:
+            chat = proxy.chat(extra={"model": "far/m"})
+            for turn in range(14):
+                await chat.says(f"Entry {turn}. {prose(turn, 500)}")
+            assert await chat.compactions()
+            assert await chat.transcript() == chat.said
+    assert near.seen == []
+    assert far.summaries
+    assert {seen.body["model"] for seen in far.seen} == {"m"}
+    assert all(prompt.tokens <= 6_000 for prompt in far.prompts)

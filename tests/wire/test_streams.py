@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
 from tests.kit.wire import Line, Reply, answer_body, chat_body, event, post
 from tests.kit.words import prose
-from tests.upstream.scripted import replies, streams
+from tests.upstream.scripted import Wire, chunk, head, replies, streams
 
 Json = dict[str, Any]
 DONE = b"data: [DONE]\n\n"
@@ -21,6 +22,31 @@ SSE = (b"Content-Type", b"text/event-stream")
 USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14, "x_vendor": {"a": 1}}
 USAGE_CHUNK = b"data: " + json.dumps({"id": "c", "choices": [], "usage": USAGE}).encode() + b"\n\n"
 on_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
+ODD = b"".join(
+    (
+        b": ping\r\n\r\n",
+        'data:{"choices":[{"index":0,"delta":{"content":"ü🌍"}}]}\n\n'.encode(),
+        b':\n\nid: 1\nevent: x\ndata: {"choices":[{"index":0,\ndata: "delta":{"content":"!"}}]}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\r\r',
+        b": bye\n\ndata: [DONE]\n\n: late\n\n",
+    )
+)
+
+
+HEADERS = [
+    (b"retry-after", b"3"),
+    (b"retry-after-ms", b"2500"),
+    (b"x-request-id", b"req_abc"),
+    (b"x-ratelimit-limit-tokens", b"30000"),
+    (b"x-ratelimit-remaining-requests", b"0"),
+    (b"x-ratelimit-reset-tokens", b"6m0s"),
+    (b"openai-processing-ms", b"17"),
+    (b"openai-version", b"2020-10-01"),
+    (b"openai-organization", b"org"),
+    (b"openai-model", b"m"),
+]
 
 
 async def streamed(line: Line, parts: list[bytes], **fields: Any) -> Reply:
@@ -180,3 +206,50 @@ async def test_a_long_compaction_hides_no_status_of_a_stream(tmp_path: Path, sta
         assert chat.reply.status_code == 200
         assert chat.reply.text.startswith("data: ")
         let_go.set()
+
+
+@on_module_loop
+@pytest.mark.spec("W11")
+@pytest.mark.parametrize("coded", [False, True])
+async def test_every_place_of_a_cut_is_as_good_as_any(line: Line, coded: bool) -> None:
+    """Two pieces, cut at every byte, each on its way before the other is sent."""
+    body = gzip.compress(ODD, mtime=0) if coded else ODD
+    coding = [(b"Content-Encoding", b"gzip")] if coded else []
+
+    async def in_two(wire: Wire) -> None:
+        at = json.loads(wire.request.body)["seed"]
+        await wire.send(head(200, [SSE, *coding, (b"Transfer-Encoding", b"chunked")]))
+        for part in (body[:at], body[at:]):
+            if part:
+                await wire.send(chunk(part))
+        await wire.send(b"0\r\n\r\n")
+
+    async def some(start: int) -> None:
+        async with line.caller() as caller:
+            for at in range(start, len(body) + 1, 8):
+                await caller.sends(post(chat_body(f"odd {coded} {at}", model="large", stream=True, seed=at)))
+                reply = await caller.reply()
+                assert (reply.status, reply.is_whole, reply.body) == (200, True, body), at
+                assert line.states(reply) == ["done"], at
+
+    line.upstream.always(in_two)
+    await asyncio.gather(*(some(start) for start in range(8)))
+    texts = line.query("SELECT DISTINCT CAST(body AS TEXT) FROM bodies WHERE instr(body, CAST('🌍' AS BLOB))")
+    assert [json.loads(text)["content"] for (text,) in texts] == ["ü🌍!"]
+
+
+@on_module_loop
+@pytest.mark.spec("W15")
+@pytest.mark.parametrize("status", [200, 429, 503])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_an_answer_says_of_limits_and_itself_is_relayed(
+    line: Line, status: int, stream: bool
+) -> None:
+    body = [event({"role": "assistant", "content": "Hi"}), event({}, "stop"), DONE]
+    is_events = stream and status == 200
+    line.upstream.expects(
+        streams(body, [*HEADERS, SSE]) if is_events else replies(answer_body(), status, HEADERS)
+    )
+    reply = await line.asks(post(chat_body(model="large", stream=stream)))
+    assert reply.status == status
+    assert [pair for pair in reply.headers if pair in HEADERS] == HEADERS
