@@ -4,7 +4,8 @@ Names: parse, store_writes, upstream_client, overhead, conversations. Without on
 with their defaults, in about eight minutes; `presets` only by its name, for it takes as long again, and
 `policy` and `day`, which measure no speed, `routing`, `soak`, which measures memory, `stalls`, `pages`, which
 needs a browser, `telemetry`, which takes
-seconds, `first_output`, which times the command line, and `start`.
+seconds, `first_output`, which times the command line, `start`, and `blind`, which waits
+for a writer.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _NAMED = (
     "telemetry",
     "first_output",
     "start",
+    "blind",
 )
 
 

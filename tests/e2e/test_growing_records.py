@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -148,3 +149,60 @@ async def test_of_several_answers_those_that_arrived_are_used(tmp_path: Path) ->
         assert kept_in(again) > kept_in(first)
         # What was paid for is not asked for again.
         assert not any(read_in(seen) & kept_in(first) for seen in asked[1:])
+
+
+SHORT = SETTINGS | {"models": [{"match": "*", "window_tokens": 12_000}]}
+BY_CODE: Json = {"compaction.deadline_seconds": 0, "compaction.background": False}
+
+
+@pytest.mark.parametrize("how", [{"policy.reuse_prompt_cache": False}, BY_CODE], ids=["a model", "code"])
+async def test_a_view_fills_its_target_and_what_is_given_back_is_read_once(tmp_path: Path, how: Json) -> None:
+    model = ModelServer(summary=keeps)
+    async with proxied(model, tmp_path, SHORT | how) as proxy:
+        chat = proxy.chat(system="You keep entries.")
+        folded: set[str] = set()
+        async with asyncio.timeout(100):
+            while len(folded) < 4:
+                await chat.says(f"entry-{len(chat.replies)} is this: {prose(len(chat.replies), 90)}")
+                if how is not BY_CODE:
+                    await quiet(proxy, chat)
+                made = (await chat.compactions())[-1:]
+                if made and made[0]["id"] not in folded:
+                    folded.add(made[0]["id"])
+                    target = (await chat.view())["budget"]["target_tokens"]
+                    # Prepared ahead, it may find a little more than was expected.
+                    assert 0.9 * target <= made[0]["tokens_after"] <= 1.05 * target
+        shown = [number for each in model.summaries for number in read_new(str(each.messages[-1]["content"]))]
+        assert len(shown) == len(set(shown))
+        assert bool(shown) == (how is not BY_CODE)
+        assert await chat.transcript() == chat.said
+
+
+def read_new(question: str) -> list[int]:
+    """The notes that a question of its own shows as new messages, once for each."""
+    new = question.partition("<new-messages>")[2].partition("</new-messages>")[0]
+    return [int(number) for number in re.findall(r"entry-(\d+) is this", new)]
+
+
+@pytest.mark.spec("F27")
+async def test_an_edit_among_the_messages_given_back_uses_no_record_of_the_old_ones(tmp_path: Path) -> None:
+    model = ModelServer(summary=keeps)
+    async with proxied(model, tmp_path, SHORT | {"policy.reuse_prompt_cache": False}) as proxy:
+        chat = proxy.chat(system="You keep entries.")
+        both: set[int] = set()
+        async with asyncio.timeout(100):
+            while not both:
+                await chat.says(f"entry-{len(chat.replies)} is this: {prose(len(chat.replies), 90)}")
+                await quiet(proxy, chat)
+                if made := (await chat.compactions())[-1:]:
+                    parts = [str(part["message"]["content"]) for part in (await chat.view())["parts"]]
+                    whole = [int(n) for part in parts for n in re.findall(r"^entry-(\d+) is this", part)]
+                    # Told by the record, and shown again because there was room.
+                    both = kept_in(made[0]) & set(whole)
+        edited = max(both)
+        place = next(i for i, one in enumerate(chat.said) if f"entry-{edited} is" in str(one["content"]))
+        again = [*chat.said[:place], {"role": "user", "content": "Something else instead."}]
+        assert (await chat.posts(again)).status_code == 200
+        sent = json.dumps(model.prompts[-1].messages)
+        assert f"kept entry-{edited} as" not in sent
+        assert "Something else instead." in sent

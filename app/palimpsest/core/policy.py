@@ -57,8 +57,8 @@ class Policy:
     # A tool result is shortened above this share of the window, too: on a small one tool_result_tokens would
     # be everything (A08).
     tool_result_share: float = 0.25
-    # A summary's length, of what is available, between the smallest and the largest (A12).
-    summary_share: float = 0.10
+    # A summary's length, of what is available, between the smallest and the largest (A12); 0: by the window.
+    summary_share: float = 0.0
     # Window of an unknown model (A04); the setting is window.default_window_tokens.
     assumed_window_tokens: int = 100_000
     name: PresetName = setting(
@@ -110,9 +110,9 @@ class Policy:
     )
     # The budget is max(smallest, min(largest, share of what is available)) (A12, A13).
     summary_max_tokens: int = setting(
-        2_500,
-        "Largest summary.",
-        "Longer ones repeat what the kept messages say.",
+        4_000,
+        "Largest summary of one fold; the record of all folds may take three times as much.",
+        "The more room a record has, the more a reader knows; most windows need less.",
         within("tokens", ge=100, le=100_000),
     )
     # Idea 2.

@@ -39,7 +39,16 @@ from palimpsest.core.view.record import (
     summary_room,
 )
 from palimpsest.core.view.validity import Fault, added_faults
-from palimpsest.core.view.view import CountText, applicable, cut_in, fits, kept_in, prompt_tokens, view_of
+from palimpsest.core.view.view import (
+    CountText,
+    applicable,
+    applies,
+    cut_in,
+    fits,
+    kept_in,
+    prompt_tokens,
+    view_of,
+)
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn, weight_of
@@ -300,6 +309,7 @@ class CompactionContext:
             ),
             since=len(seen),
             places=order,
+            before=fold.since,
             room=max(1, fold.summary_tokens - FRAME_TOKENS),
             previous=self.current.summary if self.current else "",
             tail=tuple(map(without_recall_output, talk.messages[fold.cut :])),
@@ -357,6 +367,57 @@ class CompactionContext:
         is_little = is_counted or freed < max(1, budget.gain_tokens)
         is_enough = alone < budget.trigger_tokens and is_little
         return prepared if is_enough else further
+
+    async def filled(
+        self, made: Compaction, target: int, compaction_id: str, *, least: int | None = None
+    ) -> Compaction:
+        """The compaction with whole messages given back, newest first, up to the target (rule 42).
+
+        Its record covers them all the same. None from `least` on, or that is folded already; and none under
+        a policy that counts its tail.
+        """
+        is_counted = self.policy.tail_messages > 0 or self.policy.tail_ratio > 0
+        if is_counted or made.kind != "message_removal":
+            return made
+        weight = _BLOCK_WEIGHT * weight_of(self.turn)
+        return await offload(weight, self._filled, made, target, compaction_id, least)
+
+    def _filled(self, made: Compaction, target: int, compaction_id: str, least: int | None) -> Compaction:
+        talk, context = self.conversation, replace(self, current=made)
+        if not applies(made, talk):
+            return made
+        first = cut_in(self.current, talk) + 1 if least is None else least
+        before, now = (
+            plan_input_of(talk, each, self.budget, self.pins, self.policy, self.count_text)
+            for each in (self.current, made)
+        )
+        folded, limits, free = now.since, before.oversized, target - now.total
+        cut = folded
+        for group in reversed(before.groups):
+            if first <= group.start < cut:
+                free -= sum(
+                    limits.sizes[index] for index in range(group.start, group.stop) if index not in now.kept
+                )
+                if free < 0:
+                    break
+                cut = group.start
+        if cut == folded:
+            return made
+        kept = frozenset(index for index in now.kept if index < cut)
+        fold = Fold(
+            cut=cut,
+            since=cut,
+            kept=tuple(sorted(kept)),
+            masks=before.masks(limits, cut, kept),
+            summary_tokens=block_tokens_for(self.budget, sum(each.tokens for each in talk.messages[:cut])),
+            target_tokens=target,
+            trigger=made.trigger,
+            reason=made.reason,
+            fits_now=True,
+            memory_tokens=0 if made.leaves_memory_out else self.budget.memory_tokens,
+        )
+        filled = context.compaction_of_fold(fold, compaction_id, None).by(made).covering(made.watermark)
+        return filled if context.under(filled).tokens <= max(target, context.under(made).tokens) else made
 
     def compaction_of_fold(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
         """As `folded`, in this thread."""

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.budget.budget import Budget, Window, answer_target, budget_of, overflow_target
+from palimpsest.core.budget.budget import (
+    Budget,
+    Window,
+    answer_target,
+    block_tokens_for,
+    budget_of,
+    overflow_target,
+)
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 
@@ -86,6 +93,24 @@ def test_a_summary_takes_eight_percent_of_what_is_available(window: int, tokens:
 def test_a_summary_has_at_least_five_hundred_tokens() -> None:
     assert budget(4_000, policy=HANDOFF).summary_tokens == 500
     assert budget(6_000, fixed=1_000, policy=HANDOFF).summary_tokens == 500
+
+
+@pytest.mark.parametrize(
+    ("window", "tokens"),
+    [
+        (4_000, 1_200),
+        (9_000, 2_100),
+        (24_000, 4_000),
+        (128_000, 10_500),
+        (152_000, 12_000),
+        (MILLION, 12_000),
+    ],
+)
+def test_a_block_has_a_sixth_of_the_window_less_of_what_is_large(window: int, tokens: int) -> None:
+    taken = block_tokens_for(budget(window), MILLION)
+    assert 0.9 * tokens <= taken <= 1.1 * tokens
+    # And no more than it saves: a block that is as long as what it replaces is useless.
+    assert block_tokens_for(budget(window), 1_000) <= 600
 
 
 @pytest.mark.spec("B02")

@@ -62,8 +62,10 @@ _SPARE_SHARE = 0.03
 _RECORD_PART, _BLOCK_SHARE = 2, 0.72
 # A block takes at most this share of what it replaces: a fold that frees next to nothing is useless (F12).
 _REPLACED_SHARE = 0.6
-# Room for a block in summary budgets: one for the model's record, two for what code extracts.
+# Room for a block in summary budgets: it holds the record of all folds, and what code adds.
 _BLOCK_FACTOR = 3
+# A block takes one in so many tokens of a window up to a size, and one in so many of what exceeds it.
+_BLOCK_PART, _LARGE_WINDOW, _LARGE_PART = 6, 24_000, 16
 # Tokens below which a summary says nothing useful (A27).
 LEAST_SUMMARY_TOKENS = 200
 # Where the upstream refused only the sum of prompt and max_tokens, a fold leaves messages this share of R.
@@ -184,11 +186,13 @@ def budget_of(
     )
     most = _share(_TARGET_SHARE if trigger == by_window else _LOWERED_TARGET_SHARE, span)
     target = fixed + max(2, min(kept, most))
+    block = min(size, _LARGE_WINDOW) // _BLOCK_PART + max(0, size - _LARGE_WINDOW) // _LARGE_PART
+    by_size = block // _BLOCK_FACTOR
     least, for_record = policy.summary_min_tokens, (target - fixed) // _RECORD_PART
     if for_record < least:
         for_record = max(1, min(least, _share(_BLOCK_SHARE, target - fixed)))
-    wanted = min(policy.summary_max_tokens, _share(policy.summary_share, available))
-    summary = min(max(least, wanted), for_record)
+    by_share = _share(policy.summary_share, available) if policy.summary_share else by_size
+    summary = min(max(least, min(policy.summary_max_tokens, by_share)), for_record)
 
     precompute = fixed + span * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
     if policy.reuse_prompt_cache:
@@ -264,8 +268,7 @@ def answer_target(budget: Budget, most_tokens: int) -> int | None:
 def block_tokens_for(budget: Budget, tokens: int) -> int:
     """Tokens that a block may take which replaces `tokens` folded ones.
 
-    The model's record (A12) and twice as much of what code extracts, together at most 72 % of the room for
-    messages and 60 % of what they replace.
+    Three summaries' length (A12), but at most 72 % of the room for messages and 60 % of what it replaces.
     """
     room = max(1, budget.target_tokens - budget.fixed_tokens)
     most = max(budget.summary_tokens, _share(_BLOCK_SHARE, room))

@@ -162,15 +162,27 @@ class RecordRequest(SummaryRequest):
 
 
 def unread(source: SummarySource, record: Record) -> list[tuple[int, Message]]:
-    """The folded messages, with their numbers, that no entry covers, oldest first."""
+    """The folded messages, with their numbers, that no entry covers, oldest first.
+
+    One that was kept when those around it were folded is read when it leaves; one that was given back to the
+    view, because there was room, has been read.
+    """
     return sorted(
         (
             (number, message)
             for place, (number, (_, message)) in enumerate(zip(source.numbers, source.folded, strict=True))
-            if place >= source.since or number > record.last
+            if number > record.last or (place >= source.since and number <= source.before)
         ),
         key=lambda each: each[0],
     )
+
+
+def is_appendable(source: SummarySource) -> bool:
+    """True when all that no entry covers stands at the end of what leaves the view."""
+    asked = unread(source, record_of(source))
+    return bool(asked) and [message for _, message in source.fresh[-len(asked) :]] == [
+        message for _, message in asked
+    ]
 
 
 def _span(numbers: Sequence[int], record: Record) -> tuple[int, int]:
@@ -270,6 +282,10 @@ def appended_request(
     )
 
 
+def _beginning(message: Message) -> str:
+    return " ".join(without_secrets(text_of(message)).split())[:_QUOTED_CHARS]
+
+
 def _text_in(raw: bytes) -> str:
     """The text of a message, to find an answer that repeats it; "" where it has none."""
     fields = json.loads(raw.decode("utf-8", "replace"), parse_int=str, parse_float=str, strict=False)
@@ -327,12 +343,16 @@ class _Asking:
 
     def appended_question(self, record: Record) -> str:
         """What is asked after the conversation's own prompt."""
-        stays = self.source.tail[0] if self.source.tail else None
-        begins = " ".join(without_secrets(text_of(stays)).split())[:_QUOTED_CHARS] if stays else ""
-        until = f' up to the message that begins "{begins}"' if begins else ""
+        asked, fresh = unread(self.source, record), self.source.fresh
+        opening = _beginning(asked[0][1]) if 0 < len(asked) < len(fresh) else ""
+        start = (
+            f'from the one that begins "{opening}"' if opening else "after the record, if one stands above"
+        )
+        closing = _beginning(self.source.tail[0]) if self.source.tail else ""
+        until = f', up to the message that begins "{closing}"' if closing else ""
         where = (
-            "\nThe new messages, which leave the assistant's sight now, are those after the record, if one "
-            f"stands above{until}. The first task, the instructions and the messages after them stay visible."
+            f"\nThe new messages, which leave the assistant's sight now, are those {start}{until}. The first "
+            "task, the instructions and all other messages stay visible."
         )
         return f"{APPENDED} {_TASK}{where}\n\n{self._asked(record)}"
 

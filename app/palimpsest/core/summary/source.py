@@ -24,7 +24,8 @@ class SummarySource:
     the current block ("" for the first compaction), covers `folded[:since]`. `tail`: the messages after the
     watermark; `kept`: those before it that stay verbatim. `instructions` and `task`: texts that stay in every
     view. `state`: what the style stored with the current compaction, in its own form; b"" for the first
-    compaction or after another style. `room`: tokens that the new block may take.
+    compaction or after another style. `room`: tokens that the new block may take. `before`: the place up to
+    which messages have left the view.
     """
 
     folded: tuple[tuple[bytes, Message], ...]
@@ -37,6 +38,7 @@ class SummarySource:
     task: str = ""
     room: int = 0
     places: tuple[int, ...] = ()
+    before: int = 0
 
     @property
     def fresh(self) -> tuple[tuple[bytes, Message], ...]:

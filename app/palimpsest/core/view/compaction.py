@@ -128,6 +128,12 @@ class Compaction:
         return self._says("owes_entry")
 
     @property
+    def covers(self) -> bytes:
+        """The last message that its record tells of: beyond the watermark where messages were given back."""
+        is_beyond = b'"covers"' in self.details
+        return bytes.fromhex(json.loads(self.details)["covers"]) if is_beyond else self.watermark
+
+    @property
     def passes(self) -> int:
         """Calls to a model that wrote its text."""
         return self._number("passes")
@@ -141,6 +147,10 @@ class Compaction:
     def owing_entry(self) -> Compaction:
         """The same compaction, whose record lacks an entry that a model was expected to write."""
         return self._saying("owes_entry", True)
+
+    def covering(self, chain: bytes) -> Compaction:
+        """The same compaction, whose record covers the messages up to `chain`."""
+        return self._saying("covers", chain.hex())
 
     def by(self, other: Compaction) -> Compaction:
         """The same compaction with the authorship of `other`, whose record it contains."""

@@ -59,6 +59,9 @@ def applies(
     if not compaction.watermark:
         masks = compaction.masks
         return bool(masks) and all(conversation.position(mask.chain) is not None for mask in masks)
+    if compaction.covers != compaction.watermark and conversation.position(compaction.covers) is None:
+        # The record tells of messages that are not on this path (F27).
+        return False
     position = conversation.position(compaction.watermark)
     if position is None:
         return False

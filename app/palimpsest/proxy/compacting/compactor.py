@@ -15,7 +15,7 @@ import structlog
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import Fold, MaskOnly
 from palimpsest.core.view.record import adopts
-from palimpsest.core.view.view import applies
+from palimpsest.core.view.view import applies, cut_in
 from palimpsest.errors import Conflict, InvalidView, StoreError
 from palimpsest.proxy.compacting.summaries import Job, RepeatedFolds, SummaryJobs
 from palimpsest.proxy.compaction_context import BY_CODE, CompactionContext
@@ -219,6 +219,12 @@ class Compactor:
         late = self._summaries.late(context)
         return late if late is not None and await context.done(CompactionContext.frees_enough, late) else None
 
+    async def adopt_late(self, context: CompactionContext, late: Compaction) -> Adopted:
+        """Store a model's late summary in place of the one by code."""
+        least = cut_in(context.current, context.conversation)
+        target = context.budget.target_tokens
+        return await self.adopt(context, await context.filled(late, target, self._new_id(), least=least))
+
     def erased(self, namespace: str, session: str) -> None:
         """Drop what was prepared for an erased session."""
         self._summaries.erased(namespace, session)
@@ -238,14 +244,16 @@ class Compactor:
             return await self.adopt(context, again)
         job = self._summaries.begun(context) or self._asked_for(context, fold, is_shared=True)
         if job is None:
-            return await self.adopt(context, await self._by_code(context, fold, self._unasked(context)))
+            done = await self._by_code(context, fold, self._unasked(context))
+            return await self.adopt(context, await context.filled(done, fold.target_tokens, self._new_id()))
         # Hold the lease until it is stored, so that no other server requests the same summary in between.
         async with self._summaries.leased(context):
             made = await self._awaited(job, waited)
-            done = await self._usable(context, made, fold) if made is not None else None
-            if done is None:
-                done = await self._by_code(context, fold, "no_room" if made else _missing(job))
-            adopted = await self.adopt(context, done)
+            usable = await self._usable(context, made, fold) if made is not None else None
+            done = usable or await self._by_code(context, fold, "no_room" if made else _missing(job))
+            adopted = await self.adopt(
+                context, await context.filled(done, fold.target_tokens, self._new_id())
+            )
             if adopted.is_stored and done.author == "model":
                 self._repeated.keep(context, done)
             return adopted

@@ -22,7 +22,6 @@ import structlog
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import Fold
-from palimpsest.core.view.record import is_same_fold
 from palimpsest.errors import StoreError
 from palimpsest.proxy.compacting.leases import Leases
 from palimpsest.proxy.compacting.summary_writer import SummaryFailure, SummaryWriter
@@ -214,17 +213,17 @@ class SummaryJobs:
             return None
         jobs = [job for job in self._again(context) if job.task.done()]
         done = [job.task.result() for job in jobs if not _has_no_result(job)]
-        same = [made for made in done if made is not None and is_same_fold(current, made)]
-        return same[-1] if same else None
+        return next((made for made in reversed(done) if made is not None), None)
 
     def is_again(self, context: CompactionContext) -> bool:
         """True when a summary of exactly the current fold is being written or was written."""
         return any(not _has_no_result(job) for job in self._again(context))
 
     def _again(self, context: CompactionContext) -> list[Job]:
-        reached = context.current.watermark if context.current else b""
+        current = context.current
+        reached = {current.watermark, current.covers} if current else set()
         jobs = self._running.get(_key(context), [])
-        return [job for job in jobs if job.watermark == reached and job.serves(context)]
+        return [job for job in jobs if job.watermark in reached and job.serves(context)]
 
     def begin(self, context: CompactionContext, fold: Fold, *, is_shared: bool) -> Job | None:
         """Start a job for this fold; None when no model may be asked.
@@ -394,7 +393,7 @@ def _has_no_result(job: Job) -> bool:
 
 
 def _place(talk: Conversation, compaction: Compaction | None) -> int:
-    return _position(talk, compaction.watermark) if compaction else -1
+    return _position(talk, compaction.covers) if compaction else -1
 
 
 def _position(talk: Conversation, watermark: bytes) -> int:

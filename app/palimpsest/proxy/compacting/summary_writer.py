@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from palimpsest.core.summary.acceptance import SummaryReply
-from palimpsest.core.summary.asking import RecordRequest, settling, unread
+from palimpsest.core.summary.asking import RecordRequest, is_appendable, settling, unread
 from palimpsest.core.summary.prompt import (
     DEFAULT_INSTRUCTIONS,
     Instructions,
@@ -223,7 +223,8 @@ class SummaryWriter:
         is_due = context.current is not None and context.current.author != "model"
         if is_due and fold.trigger != "background":
             return ""
-        folded = sum(message.tokens for message in context.fresh(fold))
+        source = context.source(fold)
+        folded = sum(message.tokens for _, message in unread(source, record_of(source)))
         is_small = folded < _LEAST_FOLDED * budget.summary_tokens
         return "not_worth_asking" if is_small or fold.leaves_tokens > budget.most_after_tokens else ""
 
@@ -412,7 +413,7 @@ class SummaryWriter:
         return (
             self._choice.may_reuse_prompt
             and self._prompts.may_reuse_prompt(context, self._limits(context))
-            and 0 < len(unread(source, record_of(source))) == len(source.fresh)
+            and is_appendable(source)
         )
 
     def _asked_of(self, context: CompactionContext) -> str:

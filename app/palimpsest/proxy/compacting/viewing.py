@@ -227,7 +227,7 @@ class ViewPlanner:
             fresh = await self._contexts.of(turn)
             if await self._compactor.late(fresh) is not late:
                 return None
-            adopted = await self._compactor.adopt(fresh, late)
+            adopted = await self._compactor.adopt_late(fresh, late)
             return await fresh.done(CompactionContext.under, adopted.compaction)
 
     async def _prepared(self, turn: Turn) -> None:
