@@ -310,7 +310,7 @@ class CompactionContext:
             since=len(seen),
             places=order,
             before=fold.since,
-            room=max(1, fold.summary_tokens - FRAME_TOKENS),
+            room=max(1, self._largest_block - FRAME_TOKENS),
             previous=self.current.summary if self.current else "",
             tail=tuple(map(without_recall_output, talk.messages[fold.cut :])),
             kept=tuple(talk.messages[index] for index in sorted(fold.kept)),
@@ -320,6 +320,11 @@ class CompactionContext:
             if (task := opening_of(talk).task) is not None and task in fold.kept
             else "",
         )
+
+    @property
+    def _largest_block(self) -> int:
+        """What a block may take, however much it replaces."""
+        return block_tokens_for(self.budget, self.budget.window_tokens * 2)
 
     @property
     def _state(self) -> bytes:

@@ -27,6 +27,7 @@ from palimpsest.core.summary.record import (
     decoded,
     entry_room,
     record_of,
+    record_room,
     settled,
     with_entry,
 )
@@ -219,12 +220,15 @@ def settling(
         record = cut_to_room(record, most // _CHARS_PER_TOKEN, count_text)
     before, again = record, ""
     for _ in range(2):
-        size = count_text(record.text) + count_text(record.state)
-        if not before.older or size <= source.room * (NEARLY if again else 1):
+        size, room = (
+            count_text(record.text) + count_text(record.state),
+            record_room(before, source.room, count_text),
+        )
+        if not before.older or size <= room * (NEARLY if again else 1):
             return
         older = before.older
-        have, over = count_text(older), count_text(before.text) + count_text(before.state) - source.room
-        target = max(_LEAST_TOKENS, int(have - over - (1 - SETTLED_SHARE) * source.room))
+        have, over = count_text(older), count_text(before.text) + count_text(before.state) - room
+        target = max(_LEAST_TOKENS, int(have - over - (1 - SETTLED_SHARE) * room))
         words = len(older.split())
         goal = int(words * target / have)
         if again:

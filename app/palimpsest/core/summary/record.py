@@ -25,8 +25,8 @@ PREAMBLE = (
 )
 # Shares of a record's room: of an entry while room is free, and later; of the whole once it is settled.
 FIRST_SHARE, LATER_SHARE, SETTLED_SHARE = 0.25, 0.13, 0.84
-# The share of a record's room that rules may take beside it.
-RULES_SHARE = 0.2
+# The share of a block that rules may take, and the one that a record leaves to notes by code.
+RULES_SHARE, _NOTES_SHARE = 0.2, 1 / 12
 # A settled record that is over by less loses whole lines instead of being asked for once more.
 NEARLY = 1.03
 # Characters of a line that a correction may name; shorter ones are not unique.
@@ -250,7 +250,14 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
     return msgspec.structs.replace(record, entries=kept, rules=rules)
 
 
+def record_room(record: Record, room: int, count_text: CountText) -> int:
+    """Tokens that entries and state may take of a block's `room`: what rules and code's notes leave."""
+    rules = min(count_text("\n".join(record.rules)), int(RULES_SHARE * room))
+    return max(1, int((1 - _NOTES_SHARE) * room) - rules)
+
+
 def entry_room(record: Record, room: int, count_text: CountText) -> int:
-    """Tokens that the next entry may take of a record's `room`."""
-    free = room - count_text(record.text) - count_text(record.state)
-    return int(max(min(FIRST_SHARE * room, free), LATER_SHARE * room))
+    """Tokens that the next entry may take of a block's `room`."""
+    most = record_room(record, room, count_text)
+    free = most - count_text(record.text) - count_text(record.state)
+    return int(max(min(FIRST_SHARE * most, free), LATER_SHARE * most))

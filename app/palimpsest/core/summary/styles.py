@@ -68,8 +68,8 @@ class RecordStyle:
         assert record is not None
         frame = Frame(tokens, count_text, self.tag)
         text = record_block(source, record, frame, has_sections=self.has_sections)
-        # A record that nobody settles keeps half as much again as is shown of it.
-        kept = cut_to_room(record, tokens * 3 // 2, count_text)
+        # A record that nobody settles keeps half as much again as may be shown of it.
+        kept = cut_to_room(record, max(tokens, source.room) * 3 // 2, count_text)
         return WrittenBlock(text, kept.encoded().encode())
 
 
