@@ -142,7 +142,8 @@ class Policy:
     # Idea 3.
     precompute_ratio: float = advanced(
         0.85,
-        "A prompt at or above it starts the next summary in the background; not above the trigger.",
+        "A prompt at or above it starts the next summary in the background, until a summary's time and the "
+        "conversation's growth are measured; as large as trigger_ratio: none starts earlier.",
         "A summary takes seconds; started here, it is ready when the trigger is reached.",
         within(_SHARE, ge=0.1, le=0.95),
     )

@@ -47,6 +47,7 @@ from palimpsest.proxy.compacting.compactor import Adoption, Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
 from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.leases import Leases
+from palimpsest.proxy.compacting.paces import Paces
 from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
@@ -262,12 +263,14 @@ class Parts:
         # Every request needs one. Bounded, since callers choose the models' names.
         policies = lru_cache(REMEMBERED_MODELS)(partial(session_policy, settings))
         self._wire_recall()
+        self.paces = Paces(time.monotonic)
         self.contexts = ContextLoader(
             store,
             ModelFacts(self.windows, self.calibrations, self.tokens, self.prices),
             policies,
             self.destinations.headers,
             self.replays,
+            self.paces,
             text_pins_share=settings.compaction.text_pins_share,
         )
         self.journal = SessionJournal(store, self.jobs, time.time, new_id, self.erasure.log)
@@ -358,6 +361,7 @@ class Parts:
             restraint,
             store.journal,
             self.quotas,
+            self.paces,
             new_id,
         )
         # Keys are kept at least as long as a request may wait for a summary.

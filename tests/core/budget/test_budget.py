@@ -32,6 +32,7 @@ def budget(
     step: int = 0,
     lookups: int = 0,
     unsent: int = 0,
+    lead: int = 0,
 ) -> Budget:
     return budget_of(
         Window(window, "configured"),
@@ -42,6 +43,7 @@ def budget(
         step_tokens=step,
         lookup_tokens=lookups,
         unsent_tokens=unsent,
+        lead_tokens=lead,
     )
 
 
@@ -160,6 +162,18 @@ def test_a_prompt_below_the_trigger_leaves_room_for_look_ups(window: int, wanted
     assert lowered.ceiling_tokens - lowered.trigger_tokens >= min(wanted, int(0.15 * (window - 300))) - 1
     # The reason that people read says so: "0.90 asked" alone would contradict its own numbers.
     assert (lowered.trigger_tokens < plain.trigger_tokens) == lowered.asked.endswith("kept free for look-ups")
+
+
+@pytest.mark.spec("B03")
+def test_a_summary_is_asked_for_as_far_ahead_as_its_time_needs() -> None:
+    room = budget(128_000)
+    assert budget(128_000, lead=20_000).precompute_tokens == room.trigger_tokens - 20_000
+    # Not so early that the next fold would have nothing new, nor so late that the question has no room.
+    half = (room.target_tokens + room.trigger_tokens) // 2
+    assert budget(128_000, lead=100_000).precompute_tokens == pytest.approx(half, abs=2)
+    assert budget(16_000, lead=1).precompute_tokens < budget(16_000).trigger_tokens - 500
+    # `rolling` asks at its trigger, after the answer.
+    assert budget(128_000, policy=ROLLING, lead=20_000) == budget(128_000, policy=ROLLING)
 
 
 @pytest.mark.spec("A29")

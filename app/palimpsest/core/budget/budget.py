@@ -145,13 +145,15 @@ def budget_of(
     step_tokens: int = 0,
     lookup_tokens: int = 0,
     unsent_tokens: int = 0,
+    lead_tokens: int = 0,
 ) -> Budget:
     """What a request with this fixed part may hold (see the top of this page).
 
     `fixed_tokens` are ours; `max_output_tokens` (None or 0 for none) and `step_tokens`, the size above which
     a prompt costs more (0 for none), are the model's, of which `ratio` make one of ours. A prompt below the
     trigger leaves `lookup_tokens` below the ceiling, at most 15 % of R. `unsent_tokens` of the fixed part are
-    not in this prompt yet: the trigger is higher by them, as far as the ceiling allows.
+    not in this prompt yet: the trigger is higher by them, as far as the ceiling allows. `lead_tokens`: by so
+    many a summary is asked for below the trigger; 0: by the policy's ratio.
     """
     size = max(_LEAST_ROOM, math.floor(window.tokens / ratio))
     fixed, room = fixed_tokens, max(_LEAST_ROOM, size - fixed_tokens)
@@ -194,7 +196,10 @@ def budget_of(
     by_share = _share(policy.summary_share, available) if policy.summary_share else by_size
     summary = min(max(least, min(policy.summary_max_tokens, by_share)), for_record)
 
+    is_ahead = policy.precompute_ratio < policy.trigger_ratio
     precompute = fixed + span * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
+    if lead_tokens and is_ahead:
+        precompute = trigger - lead_tokens
     if policy.reuse_prompt_cache:
         precompute = min(precompute, size - summary - _QUESTION_TOKENS - size * _SPARE_SHARE)
     precompute = min(trigger, math.ceil(max(precompute, target + (trigger - target) * _PRECOMPUTE_FLOOR)))

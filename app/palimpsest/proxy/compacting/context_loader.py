@@ -14,6 +14,7 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.text_pins import text_pins
 from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens
 from palimpsest.proxy.compacting.costs import ModelPrices
+from palimpsest.proxy.compacting.paces import Paces
 from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
 from palimpsest.proxy.compaction_context import CompactionContext, in_force
 from palimpsest.proxy.incoming import Headers
@@ -63,11 +64,13 @@ class ContextLoader:
         policy_for: Callable[[str, bytes | None], Policy],
         outgoing: Callable[[Headers, str], list[tuple[bytes, bytes]]],
         replays: Replays,
+        paces: Paces,
         *,
         text_pins_share: float,
     ) -> None:
         self._store = store
         self._replays = replays
+        self._paces = paces
         self._windows = models.windows
         self._calibrations = models.calibrations
         self._tokens = models.tokens
@@ -109,6 +112,7 @@ class ContextLoader:
             step_tokens=prices.step_tokens,
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
+            lead_tokens=self._paces.lead(turn),
         )
         unfolded = talk.messages[cut_in(current, talk) :]
         whole = turn.tokens + replay.schema_tokens
