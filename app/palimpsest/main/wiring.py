@@ -110,8 +110,6 @@ if TYPE_CHECKING:
     from palimpsest.proxy.telemetry.tracing import Tracer
 
 _log = structlog.get_logger("palimpsest.upstream")
-# A background summary may take this many times as long as a request would wait for one.
-PATIENCE = 3
 # Transcripts share their messages with the cache of messages: this bounds those that only they hold.
 _TRANSCRIPTS_PART = 8
 # Of the largest size, so many unfinished bodies are held in memory.
@@ -346,7 +344,8 @@ class Parts:
             model=chosen.model,
             window_tokens=chosen.window_tokens,
             may_reuse_prompt=chosen.base_url is None and chosen.model is None,
-            call_seconds=max(1.0, PATIENCE * how.deadline_seconds),
+            # While nobody waits; two attempts of a background summary fit into the time of its key.
+            call_seconds=max(1.0, how.deadline_seconds, how.key_ttl_seconds / 2),
             instructions=instructions_of(chosen),
         )
         restraint = SummaryGuard(
