@@ -30,7 +30,7 @@ def looks_it_up(seen: Seen) -> Says | None:
     if newest["tool_call_id"] == "look_1":
         hits = found["results"]
         # A summary may hold the words of the question; what was said stands in a message.
-        best = next((hit for hit in hits if hit["kind"] == "message"), None)
+        best = next((hit for hit in hits if "kind" not in hit), None)
         return saying(None, ("look_2", "context_describe", {"id": best["id"]})) if best else saying("?")
     # Of a message that is longer than the room for look-ups its beginning is shown.
     return saying(found.get("text") or found["beginning"].partition('"text":"')[2])

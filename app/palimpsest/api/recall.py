@@ -22,22 +22,20 @@ from palimpsest.core.recall.tool_calls import (
     Describe,
     Grep,
 )
-from palimpsest.core.recall.tool_results import month_of, reference
-from palimpsest.core.recall.words import Kind
+from palimpsest.core.recall.tool_results import reference
+from palimpsest.core.recall.words import Kind, SearchEntry
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.recall.searching import Scope, Where
 from palimpsest.proxy.recall.tools import ToolCaller
-from palimpsest.storage.search import RecallRow
-
-# C04.
-_MOST_HITS = 50
 
 
 class Neighbour(TypedDict):
-    """A message beside a hit."""
+    """A message beside a hit, which is a hit of its own."""
 
     role: str
+    depth: int
+    turn: int
     text: str
 
 
@@ -48,8 +46,9 @@ class SearchHit(TypedDict):
     kind: Kind
     role: str
     time: UtcTime
-    month: str
-    depth: Annotated[int, described("The message's position on its path.")]
+    depth: Annotated[int, described("The message's number on its path, from 1.")]
+    turn: Annotated[int, described("The user's messages up to it; 0 outside a branch.")]
+    head: NotRequired[Annotated[str, described("A tool result's first line, if `text` begins later.")]]
     text: str
     start: int
     chars: int
@@ -73,22 +72,26 @@ class SearchResults(TypedDict):
 
 
 class GrepHit(TypedDict):
-    """A hit as a model gets it. `depth` and `sourceMessageCount` are of summaries."""
+    """A hit as a model gets it. `depth` and `sourceMessageCount` are of summaries.
 
-    id: str
-    kind: Kind
-    role: str | None
-    session: str
-    time: Annotated[str, described("UTC.", format="date-time")]
-    month: str
+    Left out: `kind` of messages, `session` where it is the result's, `message` and `turn` outside a branch,
+    and `id` in `beside`. `head`: a tool result's first line, if the quote begins later.
+    """
+
+    id: NotRequired[str]
+    kind: NotRequired[Kind]
+    session: NotRequired[str]
+    message: NotRequired[int]
+    turn: NotRequired[int]
+    date: Annotated[str, described("UTC.", format="date")]
+    speaker: NotRequired[str]
+    head: NotRequired[str]
     snippet: str
-    depth: int | None
-    sourceMessageCount: int | None
+    depth: NotRequired[int]
+    sourceMessageCount: NotRequired[int]
     tokens: NotRequired[int]
     totalChars: NotRequired[int]
     summary: NotRequired[str]
-    before: NotRequired[list[str]]
-    after: NotRequired[list[str]]
 
 
 class GrepResult(TypedDict):
@@ -100,6 +103,7 @@ class GrepResult(TypedDict):
     totalFound: int
     totalFoundIsAtLeast: NotRequired[bool]
     results: list[GrepHit]
+    beside: NotRequired[Annotated[list[GrepHit], described("Messages around the results, in order.")]]
 
 
 class SummarySource(TypedDict):
@@ -121,6 +125,12 @@ class DescribedEntry(TypedDict):
     conversation: str
     time: Annotated[str, described("UTC.", format="date-time")]
     role: NotRequired[str]
+    message: NotRequired[int]
+    turn: NotRequired[int]
+    date: NotRequired[str]
+    speaker: NotRequired[str]
+    previous: NotRequired[str | None]
+    next: NotRequired[str | None]
     text: NotRequired[str]
     offset: NotRequired[int]
     totalChars: int
@@ -135,6 +145,15 @@ class DescribedEntry(TypedDict):
     howToRead: NotRequired[str]
 
 
+class DescribedMessages(TypedDict):
+    """A page of the messages asked for by their numbers; `next` is the order of the next page."""
+
+    tool: Literal["context_describe"]
+    session: str
+    messages: list[dict[str, Any]]
+    next: dict[str, Any] | None
+
+
 api = api_router()
 
 
@@ -144,7 +163,7 @@ async def search_session(
     q: Annotated[str, Query(max_length=2_000, description="A question in free text.")],
     branch: Branch = None,
     scope: Annotated[Scope, Query(description="The branch, all of the session, or all sessions.")] = "branch",
-    limit: Annotated[int, Query(description=f"Clamped to 1 to {_MOST_HITS}.")] = 10,
+    limit: Annotated[int, Query(description=f"Clamped to 1 to {MOST_HITS}.")] = 10,
     role: Annotated[Speaker | None, Query(description="What this one said.")] = None,
     kind: Annotated[ContentKind | None, Query(description="What has this in it.")] = None,
 ) -> Reply[SearchResults]:
@@ -156,7 +175,7 @@ async def search_session(
     """
     place = await session.place(branch)
     where = Where(session.namespace, place.row.id, place.chain, scope)
-    wanted = max(1, min(limit, _MOST_HITS)), Filters(role, kind)
+    wanted = max(1, min(limit, MOST_HITS)), Filters(role, kind)
     answer = await session.parts.searching.search(where, q, *wanted)
     return reply(
         {
@@ -166,32 +185,38 @@ async def search_session(
             "total_found": answer.found,
             "total_is_counted": answer.is_counted,
             "is_current": answer.is_current,
-            "results": [_hit(hit, answer.rows[hit.quote.entry.id], scope) for hit in answer.hits],
+            "results": [_hit(hit, scope) for hit in answer.hits],
         }
     )
 
 
-def _hit(hit: Hit, row: RecallRow, scope: Scope) -> SearchHit:
-    entry = hit.quote.entry
+def _hit(hit: Hit, scope: Scope) -> SearchHit:
+    entry, quote = hit.quote.entry, hit.quote
     fields: SearchHit = {
         "id": entry.id,
         "kind": entry.kind,
         "role": entry.role,
         "time": utc_time(entry.at),
-        "month": month_of(entry.at),
         "depth": entry.place,
-        "text": hit.quote.text,
-        "start": hit.quote.start,
+        "turn": entry.turn,
+        "text": quote.text,
+        "start": quote.start,
         "chars": len(entry.text),
-        "before": [{"role": one.entry.role, "text": one.text} for one in hit.before],
-        "after": [{"role": one.entry.role, "text": one.text} for one in hit.after],
+        "before": [_neighbour(one.entry, one.text) for one in hit.before],
+        "after": [_neighbour(one.entry, one.text) for one in hit.after],
     }
+    if quote.head:
+        fields["head"] = quote.head
     if entry.kind == "payload":
-        large = reference(entry, row.tokens)
+        large = reference(entry)
         fields["tokens"], fields["summary"] = large["tokens"], large["summary"]
     if scope == "namespace":
-        fields["session"] = row.session
+        fields["session"] = entry.session
     return fields
+
+
+def _neighbour(entry: SearchEntry, text: str) -> Neighbour:
+    return {"role": entry.role, "depth": entry.place, "turn": entry.turn, "text": text}
 
 
 _ID_CHARS = 200
@@ -244,7 +269,7 @@ async def grep_context(caller: Admitted) -> Reply[GrepResult]:
 
 
 @api.post("/context/describe")
-async def describe_context(caller: Admitted) -> Reply[DescribedEntry | None]:
+async def describe_context(caller: Admitted) -> Reply[DescribedEntry | DescribedMessages | None]:
     """Read an entry as the model's tool does.
 
     Null when the scope has none with this id (C05).

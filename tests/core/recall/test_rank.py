@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.recall.quotes import FAR_CHARS, NEAR_CHARS, QUOTE_CHARS, Hit, hits_of, quoted
+from palimpsest.core.recall.quotes import QUOTE_CHARS, READ_BY_PEOPLE, Hit, hits_of, quoted
 from palimpsest.core.recall.rank import APART, FOUND, Weights, ranked
 from palimpsest.core.recall.talk import query_of, speakers_in
 from palimpsest.core.recall.words import CorpusStatistics, Kind, SearchEntry, Words
@@ -266,7 +266,7 @@ def test_ten_hits_are_read_for_a_thousand_tokens() -> None:
     found = hits("old lighthouse", talk)
     shown = sum(len(quote.text) for hit in found for quote in (hit.quote, *hit.before, *hit.after))
     assert len(found) == 10
-    assert shown <= 5 * NEAR_CHARS + 5 * FAR_CHARS
+    assert shown <= 5 * READ_BY_PEOPLE.near + 5 * READ_BY_PEOPLE.far
 
 
 @pytest.mark.parametrize("place", [0, 4_000, 9_000])

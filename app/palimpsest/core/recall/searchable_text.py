@@ -42,6 +42,14 @@ def whole_text(body: bytes) -> str:
     return "\n".join(filter(None, (text_of(fields), *_calls(fields))))
 
 
+def name_in(body: bytes) -> str:
+    """Whom a user's or assistant's message names as its speaker, in its `name`; "" for most."""
+    fields = decoded(body) if b'"name"' in body else None
+    if not isinstance(fields, Mapping) or fields.get("role") not in ("user", "assistant"):
+        return ""
+    return str(fields.get("name") or "")
+
+
 def own_text(body: bytes) -> str:
     """The text of a message that is searched: `message_text` without recall output (C07)."""
     if not may_hold_recall_output(body):

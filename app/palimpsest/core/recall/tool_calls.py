@@ -7,7 +7,7 @@ models write numbers as text and omit what is optional. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,11 @@ _GREP: Mapping[str, Any] = {
 _DESCRIBE: Mapping[str, Any] = {
     "type": "object",
     "properties": {
-        "id": {"type": "string", "description": "From context_grep, a summary or a shortened result."},
+        "id": {
+            "type": "string",
+            "description": 'Message numbers ("12", "12-58", "next 58", "previous 12"), or an id from '
+            "context_grep, a summary or a shortened result.",
+        },
         "sourceLimit": {
             "type": "integer",
             "description": "A summary's source messages, 1 to 25; 8 unless told.",
@@ -76,31 +80,41 @@ _DESCRIBE: Mapping[str, Any] = {
     "required": ["id"],
 }
 
-GREP_DESCRIPTION = (
-    "Search this conversation's full history, also what is summarised and no longer shown. Returns exact "
-    "quotes with ids, best first. Use it before saying that something is not known, or asking again for it."
-)
-DESCRIBE_DESCRIPTION = (
-    "Read one entry of this conversation's history in full by its id: a message, a tool result, or a summary "
-    "with its sources. Long texts come in pages. Null for an id of no entry here."
-)
-
-
-FUNCTIONS: tuple[Mapping[str, Any], ...] = (
-    {"name": GREP, "description": GREP_DESCRIPTION, "parameters": _GREP},
-    {"name": DESCRIBE, "description": DESCRIBE_DESCRIPTION, "parameters": _DESCRIBE},
+_FUNCTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    GREP: (
+        "Search this conversation's full history. What is summarised or no longer shown can be read word for "
+        'word, by search or by the message numbers in a summary\'s headings ("messages 12 to 58"). Returns '
+        "exact quotes with their numbers, best first. Use it before saying that something is not known, or "
+        "asking again for it.",
+        _GREP,
+    ),
+    DESCRIBE: (
+        "Read this conversation's messages and tool results in full, by their numbers or by an id; of a "
+        "summary also its sources. Long ones come in pages. Null where there is nothing.",
+        _DESCRIBE,
+    ),
+}
+FUNCTIONS: tuple[Mapping[str, Any], ...] = tuple(
+    {"name": name, "description": description, "parameters": parameters}
+    for name, (description, parameters) in _FUNCTIONS.items()
 )
 
 
 def for_clients() -> list[Mapping[str, Any]]:
     """The tools for MCP clients, which name the session themselves, among those their key may read."""
-    return [_with_session(function) for function in FUNCTIONS]
-
-
-def _with_session(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = function["parameters"]
-    own = {name: said for name, said in parameters["properties"].items() if name not in _SCOPE}
-    return {**function, "parameters": {**parameters, "properties": {**own, **_SESSION}}}
+    return [
+        {
+            **function,
+            "parameters": {
+                **(parameters := function["parameters"]),
+                "properties": {
+                    **{name: said for name, said in parameters["properties"].items() if name not in _SCOPE},
+                    **_SESSION,
+                },
+            },
+        }
+        for function in FUNCTIONS
+    ]
 
 
 # C04, C05.
@@ -136,7 +150,7 @@ class Grep:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """Read the entry `ident`; `source_limit` is from 1 to 25.
+    """Read the entry or the messages `ident` (`numbers_in`); `source_limit` is from 1 to 25.
 
     `page`: the first character, and how many; None when no page was asked for.
     """
@@ -186,15 +200,43 @@ def grep_of(fields: Mapping[str, Any]) -> Grep | UnreadableCall:
 
 def describe_of(fields: Mapping[str, Any]) -> Describe | UnreadableCall:
     """The entry that the arguments ask for."""
-    ident = _text(fields, "id")
+    number = fields.get("id")
+    ident = str(number) if type(number) is int else _text(fields, "id")
     if not ident:
-        return UnreadableCall("missing_field", "id is required: one that context_grep or a summary shows.")
+        return UnreadableCall("missing_field", "id is required: message numbers, or an id that is shown.")
     offset, limit = _number(fields, "offset"), _number(fields, "limit")
     page = None
     if offset is not None or limit is not None:
         page = max(0, offset or 0), _bounded(fields, "limit", PAGE_CHARS, MOST_PAGE_CHARS)
     sources = _bounded(fields, "sourceLimit", SOURCE_LIMIT, MOST_SOURCES)
     return Describe(ident[:_ID_CHARS], sources, page, _scope(fields))
+
+
+_ASKED = re.compile(r"(?i)(?:(next|previous)\s+(?:(?:of|to|after|before)\s+)?)?(?:messages?\s+)?(\S.*)")
+_NUMBERS = re.compile(r"(\d{1,9})(?:\s*(?:-|\u2013|to)\s*(\d{1,9}))?")
+
+
+def numbers_in(ident: str, number_of: Callable[[str], int | None]) -> tuple[int, int] | None:
+    """The first and last number of the messages asked for: "12", "12-58", "next 58", "previous 12-58".
+
+    The next and previous ones are as many as those named. `number_of` an id is asked for where a word
+    precedes it; None for an id alone, or one without a number.
+    """
+    asked = _ASKED.fullmatch(ident.strip())
+    found = _NUMBERS.fullmatch(asked[2]) if asked else None
+    step = asked[1].lower() if asked and asked[1] else ""
+    if found:
+        first, last = sorted((int(found[1]), int(found[2] or found[1])))
+    elif asked and step and (number := number_of(asked[2])):
+        first = last = number
+    else:
+        return None
+    size = last - first + 1
+    return {
+        "": (first, last),
+        "next": (last + 1, last + size),
+        "previous": (max(1, first - size), first - 1),
+    }[step]
 
 
 def names_session(text: str, session: str, name: str | None) -> bool:
