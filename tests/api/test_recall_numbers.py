@@ -63,6 +63,7 @@ async def test_a_message_is_read_by_its_number(sailed: Chat, asked: str, number:
         return
     if "messages" in entry:
         entry = entry["messages"][0]
+        entry["message"] = int(entry["id"])
     said = numbered(sailed)[number - 1]
     assert entry["message"] == number
     assert entry["text"].removeprefix(f"{entry['speaker']}: ")[:100] == said[:100]
@@ -91,12 +92,13 @@ async def test_a_range_is_read_word_for_word_page_by_page(sailed: Chat, limit: i
         assert sum(len(each["text"]) for each in page["messages"]) <= limit
         assert len(json.dumps(page)) < 2 * limit + 500
         for each in page["messages"]:
-            read[each["message"]] = read.get(each["message"], "") + each["text"]
+            number = int(each["id"])
+            read[number] = read.get(number, "") + each["text"]
         order = page["next"]
     assert list(read) == list(range(1, len(said) + 1))
     assert all(read[n].startswith(text) for n, text in enumerate(said, 1) if KEY not in text)
     few = await describe(sailed, "messages 2 to 3")
-    assert ([each["message"] for each in few["messages"]], few["next"]) == ([2, 3], None)
+    assert ([each["id"] for each in few["messages"]], few["next"]) == (["2", "3"], None)
     assert await describe(sailed, "50-60") is None
 
 
@@ -104,12 +106,12 @@ async def test_a_range_is_read_word_for_word_page_by_page(sailed: Chat, limit: i
 async def test_a_hit_says_where_it_stands_in_few_characters(sailed: Chat) -> None:
     found = await grep(sailed, "bosun password harbour", limit=20)
     (listed,) = [hit for hit in found["results"] if "bosun" in hit["snippet"]]
-    assert (listed["message"], listed["turn"], listed["speaker"]) == (7, 3, "tool")
+    assert (listed["id"], listed["turn"], listed["speaker"]) == ("7", 3, "tool")
     assert listed["head"] == "Found 565 matches"
-    for hit in (*found["results"], *found.get("beside", ())):
+    for hit in found["results"]:
         fixed = hit | {name: "" for name in ("snippet", "head") if name in hit}
         assert len(json.dumps(fixed, separators=(",", ":"))) <= 120
-        assert {"message", "turn", "date", "speaker"} <= hit.keys()
+        assert {"id", "turn", "date", "speaker"} <= hit.keys()
     searched = [hit for hit in (await search(sailed, "bosun"))["results"] if "bosun" in hit["text"]]
     assert (searched[0]["depth"], searched[0]["turn"], searched[0]["head"]) == (7, 3, "Found 565 matches")
 
@@ -120,9 +122,14 @@ async def test_what_stands_beside_a_hit_is_a_hit_of_its_own(proxy: Proxy) -> Non
     chat = proxy.chat(session="shed")
     await chat.sends({"role": "user", "name": "Nora", "content": "What did we plant behind the shed?"})
     found = await grep(chat, "plant behind the shed", limit=1)
-    shown = [*found["results"], *found["beside"]]
-    assert {(hit["message"], hit["speaker"]) for hit in shown} == {(1, "Nora"), (2, "assistant")}
-    assert len(found["results"]) == 1
+    (hit,), (line,) = found["results"], found["beside"]
+    shown = {hit["id"]: f"{hit['id']}, turn 1, {hit['date']}, {hit['speaker']}: {hit['snippet']}"}
+    shown[line.partition(",")[0]] = line
+    day = hit["date"]
+    assert shown == {
+        "1": f"1, turn 1, {day}, Nora: What did we plant behind the shed?",
+        "2": f"2, turn 1, {day}, assistant: Sunflowers, and some kale.",
+    }
 
 
 @pytest.mark.spec("C04", "C05")

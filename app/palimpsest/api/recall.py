@@ -72,13 +72,13 @@ class SearchResults(TypedDict):
 
 
 class GrepHit(TypedDict):
-    """A hit as a model gets it. `depth` and `sourceMessageCount` are of summaries.
+    """A hit as a model gets it; `id` is a message's number in the branch.
 
-    Left out: `kind` of messages, `session` where it is the result's, `message` and `turn` outside a branch,
-    and `id` in `beside`. `head`: a tool result's first line, if the quote begins later.
+    Left out: `kind` of messages, `session` where it is the result's, `turn` outside a branch. `head`: a tool
+    result's first line, if the quote begins later.
     """
 
-    id: NotRequired[str]
+    id: str
     kind: NotRequired[Kind]
     session: NotRequired[str]
     message: NotRequired[int]
@@ -103,7 +103,9 @@ class GrepResult(TypedDict):
     totalFound: int
     totalFoundIsAtLeast: NotRequired[bool]
     results: list[GrepHit]
-    beside: NotRequired[Annotated[list[GrepHit], described("Messages around the results, in order.")]]
+    beside: NotRequired[
+        Annotated[list[str], described("Messages around them: number, turn, date, speaker, text.")]
+    ]
 
 
 class SummarySource(TypedDict):

@@ -84,8 +84,8 @@ _FUNCTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     GREP: (
         "Search this conversation's full history. What is summarised or no longer shown can be read word for "
         'word, by search or by the message numbers in a summary\'s headings ("messages 12 to 58"). Returns '
-        "exact quotes with their numbers, best first. Use it before saying that something is not known, or "
-        "asking again for it.",
+        "exact quotes, named by their numbers, best first. Use it before saying that something is not known, "
+        "or asking again for it.",
         _GREP,
     ),
     DESCRIBE: (

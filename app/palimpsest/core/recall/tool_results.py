@@ -92,18 +92,11 @@ def time_of(at: float) -> str:
 
 
 def grep_result(
-    session: str,
-    hits: Sequence[Hit],
-    lineages: Mapping[str, Lineage],
-    found: int,
-    *,
-    is_counted: bool,
-    by_number: bool = False,
+    session: str, hits: Sequence[Hit], lineages: Mapping[str, Lineage], found: int, *, is_counted: bool
 ) -> Json:
     """The result of a search that `found` so many entries, or more unless `is_counted`.
 
-    `lineages`: of summaries, by their ids. `by_number`: a message's number is its id. Messages beside the hits
-    are hits of their own, in order.
+    `lineages`: of summaries, by their ids. Messages beside the hits are hits of their own, in order.
     """
     sides = {place: quote for hit in hits for place, quote in hit.sides.items()}
     for hit in hits:
@@ -114,9 +107,7 @@ def grep_result(
         "conversation": conversation_id(session),
         "totalFound": found,
         **({} if is_counted else {"totalFoundIsAtLeast": True}),
-        "results": [
-            _hit(hit.quote, session, lineages.get(hit.quote.entry.id), by_number=by_number) for hit in hits
-        ],
+        "results": [_hit(hit.quote, session, lineages.get(hit.quote.entry.id)) for hit in hits],
         **({"beside": [_line(sides[place]) for place in sorted(sides)]} if sides else {}),
     }
 
@@ -128,12 +119,13 @@ def _line(quote: Quote) -> str:
     return f"{where}, {entry.name or entry.role}: {quote.text}"
 
 
-def _hit(quote: Quote, session: str, lineage: Lineage | None, *, by_number: bool) -> Json:
+def _hit(quote: Quote, session: str, lineage: Lineage | None) -> Json:
+    """A hit; a message on the path is named by its number."""
     entry = quote.entry
-    is_numbered = by_number and entry.kind == "message" and entry.turn > 0
-    hit: Json = {
-        "id": str(entry.place) if is_numbered else entry.id,
+    return {
+        "id": str(entry.place) if entry.kind == "message" and entry.turn else entry.id,
         **({"kind": entry.kind} if entry.kind != "message" else {}),
+        **({"message": entry.place} if entry.kind == "payload" and entry.turn else {}),
         **({"session": entry.session} if entry.session != session else {}),
         **_place(entry),
         **({"head": quote.head} if quote.head else {}),
@@ -141,15 +133,12 @@ def _hit(quote: Quote, session: str, lineage: Lineage | None, *, by_number: bool
         **({"depth": lineage.depth, "sourceMessageCount": len(lineage.sources)} if lineage else {}),
         **(reference(entry) if entry.kind == "payload" else {}),
     }
-    if is_numbered:
-        del hit["message"]
-    return hit
 
 
 def _place(entry: SearchEntry) -> Json:
     """Where an entry stands, and whose it is."""
     return {
-        **({"message": entry.place, "turn": entry.turn} if entry.turn else {}),
+        **({"turn": entry.turn} if entry.turn else {}),
         "date": time_of(entry.at)[:10],
         **({"speaker": entry.name or entry.role} if entry.role else {}),
     }
@@ -182,7 +171,7 @@ def messages_result(
         if said and len(part) < len(text):
             following = {"id": f"{entry.place}-{last}"}
             break
-        said.append({**_place(entry), "text": part})
+        said.append({"id": str(entry.place), **_place(entry), "text": part})
         if len(part) < len(text):
             following = {"id": f"{entry.place}-{last}", "offset": offset + len(part)}
             break
@@ -222,6 +211,7 @@ def message_result(entry: SearchEntry, count: int, page: tuple[int, int] | None)
     if count:
         here = entry.place
         known |= {
+            "message": here,
             **_place(entry),
             "previous": str(here - 1) if here > 1 else None,
             "next": str(here + 1) if here < count else None,

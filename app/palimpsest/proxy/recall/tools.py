@@ -121,7 +121,6 @@ class RecallTools:
                 lineages,
                 found.found,
                 is_counted=found.is_counted,
-                by_number=asking.via == "model",
             )
             recalled: Json = {"tool": GREP, "asked": sendable(asked.query)}
             recalled |= {"resultCount": len(found.hits), "totalFound": found.found}
