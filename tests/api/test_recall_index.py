@@ -146,9 +146,9 @@ def test_a_name_is_read_back_in_either_spelling() -> None:
 
 async def names_of(chat: Chat) -> dict[str, str]:
     """The ids that a search shows, one of each kind, and the conversation's."""
-    found, made = await grep(chat, QUERY, limit=50), await grep(chat, QUERY, kind="summary")
+    found, made = await search(chat, QUERY, limit=50), await grep(chat, QUERY, kind="summary")
     names = {hit["kind"]: hit["id"] for hit in reversed([*found["results"], *made["results"]])}
-    return {**names, "conversation": found["conversation"]}
+    return {**names, "conversation": made["conversation"]}
 
 
 @pytest.mark.spec("C05", "C10", "F25")

@@ -117,7 +117,8 @@ async def test_after_five_compactions_each_fact_is_found_word_for_word(tmp_path:
             found = await proxy.http.post("/api/context/grep", json=order, headers=chat.headers)
             (hit,) = found.json()["results"]
             assert fact in hit["snippet"]
-            assert fact in await chat.recalls(hit["id"])
+            ident = [row["id"] for row in await chat.rows() if row["role"] != "system"][int(hit["id"]) - 1]
+            assert fact in await chat.recalls(ident)
 
 
 @pytest.mark.spec("C06", "P5")

@@ -10,21 +10,23 @@ from pydantic import BaseModel, ConfigDict, Field
 from palimpsest.api.callers import Admitted, ApiCaller, AskedSession, Branch, api_router
 from palimpsest.api.replies import MessageId, Reply, UtcTime, described, raw_reply, reply, utc_time
 from palimpsest.core.recall.filters import ContentKind, Filters, Speaker
-from palimpsest.core.recall.quotes import Hit
+from palimpsest.core.recall.quotes import Hit, Quote
 from palimpsest.core.recall.tool_calls import (
     GREP_LIMIT,
+    ID_CHARS,
     MOST_HITS,
-    MOST_PAGE_CHARS,
-    MOST_SOURCES,
-    PAGE_CHARS,
     QUERY_CHARS,
     SOURCE_LIMIT,
     Describe,
     Grep,
+    UnreadableCall,
+    describe_of,
+    grep_of,
 )
 from palimpsest.core.recall.tool_results import reference
-from palimpsest.core.recall.words import Kind, SearchEntry
+from palimpsest.core.recall.words import Kind
 from palimpsest.core.wire.json_text import encoded
+from palimpsest.errors import InvalidParameter
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.recall.searching import Scope, Where
 from palimpsest.proxy.recall.tools import ToolCaller
@@ -34,22 +36,18 @@ class Neighbour(TypedDict):
     """A message beside a hit, which is a hit of its own."""
 
     role: str
-    depth: int
-    turn: int
+    depth: Annotated[int, described("The message's number on its path, from 1.")]
+    turn: Annotated[int, described("The user's messages up to it; 0 outside a branch.")]
     text: str
 
 
-class SearchHit(TypedDict):
+class SearchHit(Neighbour):
     """An exact quote: `text` is the piece of the stored text from character `start` of `chars`."""
 
     id: MessageId
     kind: Kind
-    role: str
     time: UtcTime
-    depth: Annotated[int, described("The message's number on its path, from 1.")]
-    turn: Annotated[int, described("The user's messages up to it; 0 outside a branch.")]
-    head: NotRequired[Annotated[str, described("A tool result's first line, if `text` begins later.")]]
-    text: str
+    head: Annotated[str, described("A tool result's first line, if `text` begins later.")]
     start: int
     chars: int
     before: list[Neighbour]
@@ -103,9 +101,7 @@ class GrepResult(TypedDict):
     totalFound: int
     totalFoundIsAtLeast: NotRequired[bool]
     results: list[GrepHit]
-    beside: NotRequired[
-        Annotated[list[str], described("Messages around them: number, turn, date, speaker, text.")]
-    ]
+    beside: Annotated[list[str], described("Messages around them, one each.")]
 
 
 class SummarySource(TypedDict):
@@ -118,25 +114,23 @@ class SummarySource(TypedDict):
 
 
 class DescribedEntry(TypedDict):
-    """An entry as a model gets it: a page of a message or summary, or head and tail of a large payload."""
+    """An entry as a model gets it: a page, or a payload's head and tail; or `messages`, and what is next."""
 
     tool: Literal["context_describe"]
-    id: str
-    kind: Kind
     session: str
-    conversation: str
-    time: Annotated[str, described("UTC.", format="date-time")]
+    id: NotRequired[str]
+    kind: NotRequired[Kind]
+    conversation: NotRequired[str]
+    time: NotRequired[Annotated[str, described("UTC.", format="date-time")]]
     role: NotRequired[str]
     message: NotRequired[int]
     turn: NotRequired[int]
-    date: NotRequired[str]
-    speaker: NotRequired[str]
-    previous: NotRequired[str | None]
-    next: NotRequired[str | None]
+    next: NotRequired[str | dict[str, Any] | None]
+    messages: NotRequired[list[dict[str, Any]]]
     text: NotRequired[str]
     offset: NotRequired[int]
-    totalChars: int
-    nextOffset: int | None
+    totalChars: NotRequired[int]
+    nextOffset: NotRequired[int | None]
     depth: NotRequired[int]
     node: NotRequired[Literal["node", "leaf"]]
     parents: NotRequired[list[str]]
@@ -145,15 +139,6 @@ class DescribedEntry(TypedDict):
     tokens: NotRequired[int]
     preview: NotRequired[str]
     howToRead: NotRequired[str]
-
-
-class DescribedMessages(TypedDict):
-    """A page of the messages asked for by their numbers; `next` is the order of the next page."""
-
-    tool: Literal["context_describe"]
-    session: str
-    messages: list[dict[str, Any]]
-    next: dict[str, Any] | None
 
 
 api = api_router()
@@ -171,7 +156,6 @@ async def search_session(
 ) -> Reply[SearchResults]:
     """Search for exact quotes of messages, best first.
 
-    `limit` is clamped to 1 to 50 (C04).
     Messages that the client has edited away are found with `scope=session` only, other sessions with
     `scope=namespace` only (rule 5). `role` and `kind` filter the hits.
     """
@@ -192,36 +176,29 @@ async def search_session(
     )
 
 
-def _hit(hit: Hit, scope: Scope) -> SearchHit:
-    entry, quote = hit.quote.entry, hit.quote
-    fields: SearchHit = {
+def _hit(hit: Hit, scope: Scope) -> Any:
+    entry = hit.quote.entry
+    fields: dict[str, Any] = {
+        **_neighbour(hit.quote),
         "id": entry.id,
         "kind": entry.kind,
-        "role": entry.role,
         "time": utc_time(entry.at),
-        "depth": entry.place,
-        "turn": entry.turn,
-        "text": quote.text,
-        "start": quote.start,
+        "head": hit.quote.head,
+        "start": hit.quote.start,
         "chars": len(entry.text),
-        "before": [_neighbour(one.entry, one.text) for one in hit.before],
-        "after": [_neighbour(one.entry, one.text) for one in hit.after],
+        "before": list(map(_neighbour, hit.before)),
+        "after": list(map(_neighbour, hit.after)),
     }
-    if quote.head:
-        fields["head"] = quote.head
     if entry.kind == "payload":
-        large = reference(entry)
-        fields["tokens"], fields["summary"] = large["tokens"], large["summary"]
+        fields["tokens"], fields["summary"] = entry.tokens, reference(entry)["summary"]
     if scope == "namespace":
         fields["session"] = entry.session
     return fields
 
 
-def _neighbour(entry: SearchEntry, text: str) -> Neighbour:
-    return {"role": entry.role, "depth": entry.place, "turn": entry.turn, "text": text}
-
-
-_ID_CHARS = 200
+def _neighbour(quote: Quote) -> Neighbour:
+    entry = quote.entry
+    return {"role": entry.role, "depth": entry.place, "turn": entry.turn, "text": quote.text}
 
 
 class _Placed(BaseModel):
@@ -229,8 +206,8 @@ class _Placed(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    session: str | None = Field(default=None, max_length=_ID_CHARS)
-    branch: str | None = Field(default=None, max_length=_ID_CHARS)
+    session: str | None = Field(default=None, max_length=ID_CHARS)
+    branch: str | None = Field(default=None, max_length=ID_CHARS)
     scope: Scope = "branch"
     via: Literal["rest", "mcp"] = "rest"
 
@@ -249,11 +226,9 @@ class GrepOrder(_Placed):
 class DescribeOrder(_Placed):
     """The entry to read, and which part of it."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"id": "dcm_2703cb40bd99ef9c7f3b3be955bfc5ea", "session": "tour"}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "12-58", "session": "tour"}]})
 
-    id: str = Field(min_length=1, max_length=_ID_CHARS)
+    id: str = Field(min_length=1, max_length=ID_CHARS)
     source_limit: int = Field(default=SOURCE_LIMIT, alias="sourceLimit")
     offset: int | None = Field(default=None, ge=0)
     limit: int | None = None
@@ -266,26 +241,22 @@ async def grep_context(caller: Admitted) -> Reply[GrepResult]:
     `limit` is clamped to 1 to 50 (C04).
     """
     order = await caller.order(GrepOrder)
-    limit, only = max(1, min(order.limit, MOST_HITS)), Filters(order.role, order.kind)
-    return await _answer(caller, order, Grep(order.query, limit, only=only))
+    return await _answer(caller, order, grep_of(order.model_dump()))
 
 
 @api.post("/context/describe")
-async def describe_context(caller: Admitted) -> Reply[DescribedEntry | DescribedMessages | None]:
+async def describe_context(caller: Admitted) -> Reply[DescribedEntry | None]:
     """Read an entry as the model's tool does.
 
     Null when the scope has none with this id (C05).
     """
     order = await caller.order(DescribeOrder)
-    page = None
-    if order.offset is not None or order.limit is not None:
-        limit = PAGE_CHARS if order.limit is None else order.limit
-        page = order.offset or 0, max(1, min(limit, MOST_PAGE_CHARS))
-    asked = Describe(order.id, max(1, min(order.source_limit, MOST_SOURCES)), page)
-    return await _answer(caller, order, asked)
+    return await _answer(caller, order, describe_of(order.model_dump(by_alias=True)))
 
 
-async def _answer(caller: ApiCaller, order: _Placed, asked: Grep | Describe) -> Reply[Any]:
+async def _answer(caller: ApiCaller, order: _Placed, asked: Grep | Describe | UnreadableCall) -> Reply[Any]:
+    if isinstance(asked, UnreadableCall):
+        raise InvalidParameter(asked.message)
     parts = caller.parts
     name = order.session or await parts.recall.newest(caller.namespace)
     if name is None:

@@ -56,10 +56,8 @@ class Filters:
             return kind == "summary"
         if kind == "summary":
             return self == Filters()
-        tools = ("tool", "function")
-        if self.kind == "error" and role not in tools:
-            return False
-        return self.role is None or role == self.role or (self.role == "tool" and role in tools)
+        said_by = "tool" if role == "function" else role
+        return self.role in (None, said_by) and (said_by == "tool" or self.kind != "error")
 
     def holds(self, kind: str, role: str, body: bytes) -> bool:
         """Whether it passes; `body` is a message's exact bytes."""

@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from palimpsest.core.recall.lineage import Lineage
 from palimpsest.core.recall.quotes import Hit, Quote
@@ -73,9 +74,7 @@ def _without_dashes(ident: str) -> str:
 
 def _with_dashes(digits: str) -> str:
     low = digits.lower()
-    if not _UUID_DIGITS.fullmatch(low):
-        return digits
-    return "-".join((low[:8], low[8:12], low[12:16], low[16:20], low[20:]))
+    return str(UUID(low)) if _UUID_DIGITS.fullmatch(low) else digits
 
 
 # Characters of a large payload shown among hits (C11), and when it is described (C05).
@@ -108,40 +107,37 @@ def grep_result(
         "totalFound": found,
         **({} if is_counted else {"totalFoundIsAtLeast": True}),
         "results": [_hit(hit.quote, session, lineages.get(hit.quote.entry.id)) for hit in hits],
-        **({"beside": [_line(sides[place]) for place in sorted(sides)]} if sides else {}),
+        "beside": [_line(sides[place]) for place in sorted(sides)],
     }
 
 
 def _line(quote: Quote) -> str:
     """A message beside a hit, on one line: number, turn, date, speaker and text."""
-    entry = quote.entry
-    where = f"{entry.place}, turn {entry.turn}, {time_of(entry.at)[:10]}"
-    return f"{where}, {entry.name or entry.role}: {quote.text}"
+    turn, date, speaker = _place(quote.entry).values()
+    return f"{quote.entry.place}, turn {turn}, {date}, {speaker}: {quote.text}"
 
 
 def _hit(quote: Quote, session: str, lineage: Lineage | None) -> Json:
     """A hit; a message on the path is named by its number."""
-    entry = quote.entry
-    return {
-        "id": str(entry.place) if entry.kind == "message" and entry.turn else entry.id,
-        **({"kind": entry.kind} if entry.kind != "message" else {}),
-        **({"message": entry.place} if entry.kind == "payload" and entry.turn else {}),
-        **({"session": entry.session} if entry.session != session else {}),
+    entry, is_message = quote.entry, quote.entry.kind == "message"
+    about: Json = {
+        "id": str(entry.place) if is_message and entry.turn else entry.id,
+        "kind": "" if is_message else entry.kind,
+        "message": 0 if is_message else entry.place,
+        "session": "" if entry.session == session else entry.session,
         **_place(entry),
-        **({"head": quote.head} if quote.head else {}),
-        "snippet": quote.text,
-        **({"depth": lineage.depth, "sourceMessageCount": len(lineage.sources)} if lineage else {}),
-        **(reference(entry) if entry.kind == "payload" else {}),
+        "head": quote.head,
     }
+    if lineage:
+        about |= {"depth": lineage.depth, "sourceMessageCount": len(lineage.sources)}
+    elif entry.kind == "payload":
+        about |= reference(entry)
+    return {name: said for name, said in about.items() if said or name == "depth"} | {"snippet": quote.text}
 
 
 def _place(entry: SearchEntry) -> Json:
-    """Where an entry stands, and whose it is."""
-    return {
-        **({"turn": entry.turn} if entry.turn else {}),
-        "date": time_of(entry.at)[:10],
-        **({"speaker": entry.name or entry.role} if entry.role else {}),
-    }
+    """Where a message stands, and whose it is."""
+    return {"turn": entry.turn, "date": time_of(entry.at)[:10], "speaker": entry.name or entry.role}
 
 
 def reference(entry: SearchEntry) -> Json:
@@ -158,24 +154,21 @@ def messages_result(
 ) -> Json:
     """As many of the messages as a page holds, in order, and which are next; `last` is the last one wanted.
 
-    The page's first message begins at the offset; one that is cut goes on there in the next page. A large
-    payload is shown by its head and tail.
+    The page's first message begins at the offset; one that is cut goes on there in the next page.
     """
     offset, room = page or (0, PAGE_CHARS)
     said: list[Json] = []
     following: Json | None = None
     for entry in entries:
-        is_large = entry.kind == "payload"
-        text = reference(entry)["summary"] if is_large else entry.text[offset:]
-        part = text if is_large else text[: max(0, room)]
-        if said and len(part) < len(text):
-            following = {"id": f"{entry.place}-{last}"}
+        text, rest = entry.text[offset:], {"id": f"{entry.place}-{last}"}
+        if said and len(text) > room:
+            following = rest
             break
-        said.append({"id": str(entry.place), **_place(entry), "text": part})
-        if len(part) < len(text):
-            following = {"id": f"{entry.place}-{last}", "offset": offset + len(part)}
+        said.append({"id": str(entry.place), **_place(entry), "text": text[:room]})
+        if len(text) > room:
+            following = rest | {"offset": offset + room}
             break
-        room, offset = room - len(part) - len(encoded(_place(entry))), 0
+        room, offset = max(0, room - len(text) - len(encoded(_place(entry)))), 0
     if following is None and entries[-1].place < last:
         following = {"id": f"{entries[-1].place + 1}-{last}"}
     return {"tool": DESCRIBE, "session": session, "messages": said, "next": following}
@@ -190,7 +183,7 @@ def summary_result(
         "depth": lineage.depth,
         "node": lineage.kind,
         "parents": [summary_id(parent) for parent in lineage.parents],
-        **_page(entry.text, page or (0, PAGE_CHARS)),
+        **_page(entry.text, page),
         "sourceMessageCount": len(lineage.sources),
         "sources": [
             {
@@ -203,19 +196,13 @@ def summary_result(
 
 
 def message_result(entry: SearchEntry, count: int, page: tuple[int, int] | None) -> Json:
-    """A page of a message, with its neighbours' numbers; without a `page` a payload's head and tail.
+    """A page of a message, and which is next; without a `page` a payload's head and tail.
 
-    `count`: the messages of its path, 0 if unknown. The first page begins with the message's role.
+    `count`: the messages of its path. The first page begins with the message's role.
     """
     known: Json = {**_head(entry), "role": entry.role}
-    if count:
-        here = entry.place
-        known |= {
-            "message": here,
-            **_place(entry),
-            "previous": str(here - 1) if here > 1 else None,
-            "next": str(here + 1) if here < count else None,
-        }
+    if here := entry.turn and entry.place:
+        known |= {"message": here, "turn": entry.turn, "next": str(here + 1) if here < count else None}
     if entry.kind == "payload" and page is None:
         return {
             **known,
@@ -226,7 +213,7 @@ def message_result(entry: SearchEntry, count: int, page: tuple[int, int] | None)
             "howToRead": f"{DESCRIBE} with this id, offset 0 and a limit of up to 16000 gives the first "
             "page; each page says the offset of the next.",
         }
-    chosen = _page(entry.text, page or (0, PAGE_CHARS))
+    chosen = _page(entry.text, page)
     if not chosen["offset"]:
         chosen["text"] = f"{entry.role}: {chosen['text']}"
     return known | chosen
@@ -248,9 +235,9 @@ def _head(entry: SearchEntry) -> Json:
     }
 
 
-def _page(text: str, page: tuple[int, int]) -> Json:
-    start = min(page[0], len(text))
-    stop = min(len(text), start + page[1])
+def _page(text: str, page: tuple[int, int] | None) -> Json:
+    offset, size = page or (0, PAGE_CHARS)
+    start, stop = min(offset, len(text)), min(len(text), offset + size)
     return {
         "text": text[start:stop],
         "offset": start,

@@ -59,6 +59,8 @@ _log = structlog.get_logger("palimpsest.recall")
 _MOST_STEPS = 1_000
 # Messages read for one page: with what stands beside each text hardly more fit.
 _MOST_AT_ONCE = 50
+# The fewest digits of a message's id that name it (History.message).
+_LEAST_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +118,20 @@ class RecallTools:
                 read = await self._lineages(where.namespace, session, made)
                 lineages |= {summary_id(ident): lineage for ident, lineage in read.items()}
             result: Json | None = grep_result(
-                where.session,
-                found.hits,
-                lineages,
-                found.found,
-                is_counted=found.is_counted,
+                where.session, found.hits, lineages, found.found, is_counted=found.is_counted
             )
-            recalled: Json = {"tool": GREP, "asked": sendable(asked.query)}
-            recalled |= {"resultCount": len(found.hits), "totalFound": found.found}
+            about = GREP, asked.query, len(found.hits), found.found
         else:
             result = await self._described(where, asked)
-            recalled = {"tool": DESCRIBE, "asked": sendable(asked.ident)}
-            recalled |= dict.fromkeys(("resultCount", "totalFound"), int(result is not None))
-        scope = asked.scope
+            about = DESCRIBE, asked.ident, int(result is not None), int(result is not None)
+        task = asked.scope.task
         # `requestedSession` is the one asked for, `effectiveSession` the one read.
-        recalled |= {
+        recalled: Json = {
+            **dict(zip(("tool", "asked", "resultCount", "totalFound"), about, strict=True)),
+            "asked": sendable(about[1]),
             "via": asking.via,
-            "requestedSession": sendable(scope.task) if scope.task is not None else None,
-            "explicitUserRequest": scope.explicit,
+            "requestedSession": sendable(task) if task is not None else None,
+            "explicitUserRequest": asked.scope.explicit,
             "effectiveSession": where.session,
         }
         rows = event_rows([Event("context_recalled", recalled)], time.time(), self.new_id)
@@ -211,33 +209,25 @@ class RecallTools:
         places = await places_of(self.store.history, where)
         path = list(places)
 
-        def number_of(ident: str) -> int | None:
-            digits = chain_digits_of(ident)
-            found = (n for n, chain in enumerate(path, 1) if digits and chain.hex().startswith(digits))
-            return next(found, None)
+        def number_of(ident: str) -> int:
+            digits = chain_digits_of(ident) or ""
+            is_id = len(digits) >= _LEAST_DIGITS
+            return next((n for n, chain in enumerate(path, 1) if is_id and chain.hex().startswith(digits)), 0)
 
-        if numbers := numbers_in(asked.ident, number_of):
-            first, last = max(1, numbers[0]), min(numbers[1], len(path))
-            entries = await self._entries(
-                where, path[first - 1 : min(last, first + _MOST_AT_ONCE - 1)], places
-            )
-            if entries and (first < last or "-" in asked.ident):
-                return messages_result(entries, last, where.session, asked.page)
-            return message_result(entries[0], len(path), asked.page) if entries else None
-        if (summary := await self._summary(where, asked, places)) is not None:
-            return summary
-        digits = chain_digits_of(asked.ident) or ""
-        found = await self.store.history.message(
-            where.namespace, bytes.fromhex(digits[: len(digits) // 2 * 2])
-        )
-        if found is None or not found[1].chain.hex().startswith(digits):
-            return None
-        chain = found[1].chain
-        if where.scope == "branch" and chain not in places:
-            return None
-        # Sessions with the same beginning share message ids: this session's row counts.
-        entries = await self._entries(where, [chain], places)
-        return message_result(entries[0], chain in places and len(path), asked.page) if entries else None
+        first, last = numbers_in(asked.ident, number_of)
+        chains = path[max(0, first - 1) : min(last, first + _MOST_AT_ONCE)]
+        if not last:
+            if (summary := await self._summary(where, asked, places)) is not None:
+                return summary
+            digits = (chain_digits_of(asked.ident) or "") if where.scope != "branch" else ""
+            start = bytes.fromhex(digits[: len(digits) // 2 * 2])
+            found = await self.store.history.message(where.namespace, start)
+            # Sessions with the same beginning share message ids: this session's row counts.
+            chains = [found[1].chain] if found else []
+        entries = await self._entries(where, chains, places)
+        if entries and (first < last or "-" in asked.ident):
+            return messages_result(entries, min(last, len(path)), where.session, asked.page)
+        return message_result(entries[0], len(path), asked.page) if entries else None
 
     async def _entries(self, where: Where, chains: Sequence[bytes], places: Places) -> list[SearchEntry]:
         """The messages that may be shown, in order and without secrets. StoreError."""
