@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 from palimpsest.core.recall.lineage import Lineage
 from palimpsest.core.recall.quotes import Hit, Quote
@@ -32,7 +31,7 @@ from palimpsest.core.wire.json_text import encoded
 
 _CONVERSATION, _SUMMARY, _PAYLOAD = "dcc_", "dcs_", "dcp_"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_UUID_DIGITS = re.compile(r"[0-9a-f]{32}")
+_UUID_DIGITS = re.compile(r"([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 _MESSAGE = re.compile(r"(?:dc[mp]_)?([0-9a-f]{4,64})")
 
 
@@ -73,8 +72,8 @@ def _without_dashes(ident: str) -> str:
 
 
 def _with_dashes(digits: str) -> str:
-    low = digits.lower()
-    return str(UUID(low)) if _UUID_DIGITS.fullmatch(low) else digits
+    found = _UUID_DIGITS.fullmatch(digits.lower())
+    return "-".join(found.groups()) if found else digits
 
 
 # Characters of a large payload shown among hits (C11), and when it is described (C05).
