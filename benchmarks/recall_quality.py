@@ -33,7 +33,6 @@ _WITHOUT: dict[str, Weights] = {
     "nothing more of who goes on": replace(FOUND, earlier=FOUND.further),
     "no questions": replace(FOUND, answer=0.0, asking=0.0),
     "no speakers": replace(FOUND, speaker=0.0),
-    "others as good as who is asked about": replace(FOUND, others=0.0),
     "short as good as long": replace(FOUND, brief=0.0),
     "no related words": replace(FOUND, related=0.0),
     "no times, numbers and names": replace(FOUND, specifics=0.0),

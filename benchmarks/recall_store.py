@@ -191,8 +191,8 @@ async def searches(url: str, store: Store, language: Language, count: int) -> No
     )
     some = (await store.search.find("n", session, language.said(12), 200)).rows
     chains = [row.chain for row in some]
-    await timed(f"path_holds {len(chains)}", lambda: store.search.on_path("n", session, head, chains), 20)
-    await timed("beside 10", lambda: store.search.neighbours("n", session, chains[:10]), 20)
+    await timed("path", lambda: store.history.path("n", session, head), 20)
+    await timed(f"those {len(chains)}", lambda: store.search.those("n", session, chains), 20)
     await timed("scanned for what is nowhere", lambda: store.search.scan("n", [session], _is_nowhere, 10), 10)
 
 

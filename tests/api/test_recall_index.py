@@ -146,9 +146,9 @@ def test_a_name_is_read_back_in_either_spelling() -> None:
 
 async def names_of(chat: Chat) -> dict[str, str]:
     """The ids that a search shows, one of each kind, and the conversation's."""
-    found, made = await grep(chat, QUERY, limit=50), await grep(chat, QUERY, kind="summary")
+    found, made = await search(chat, QUERY, limit=50), await grep(chat, QUERY, kind="summary")
     names = {hit["kind"]: hit["id"] for hit in reversed([*found["results"], *made["results"]])}
-    return {**names, "conversation": found["conversation"]}
+    return {**names, "conversation": made["conversation"]}
 
 
 @pytest.mark.spec("C05", "C10", "F25")
@@ -210,10 +210,10 @@ async def test_a_large_payload_is_found_in_full_shown_in_little_and_kept_once(tm
             {"role": "tool", "tool_call_id": "c1", "content": text},
         )
         hits = (await grep(chat, "vermilion beacon QX-7731"))["results"]
-        (hit,) = [hit for hit in hits if hit["kind"] == "payload"]
+        (hit,) = [hit for hit in hits if hit.get("kind") == "payload"]
         assert re.fullmatch("dcp_[0-9a-f]{32}", hit["id"])
         assert (NEEDLE in hit["snippet"], len(hit["snippet"]) <= 600) == (True, True)
-        assert (hit["role"], hit["totalChars"], hit["tokens"] > 25_000) == ("tool", len(TEXT), True)
+        assert (hit["speaker"], hit["totalChars"], hit["tokens"] > 25_000) == ("tool", len(TEXT), True)
         # What stands for it: its head, where the rest is, its tail.
         assert len(hit["summary"]) <= 1_200
         head, marker, tail = hit["summary"].partition("\n[... ")

@@ -43,15 +43,12 @@ async def test_the_command_finds_and_reads_what_the_proxy_has(tmp_path: Path) ->
         talk = proxy.chat(session="garden")
         await talk.says("The gate code is 4471-KLM.")
         async with Client(command("--url", f"{proxy.url}/v1", key="key-1")) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == [
-                "context_grep",
-                "context_describe",
-            ]
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            assert names == ["context_grep", "context_describe"]
             found, _ = await called(client, "context_grep", query="gate code")
-            assert (found["session"], found["results"][0]["role"]) == (talk.session, "user")
-            entry, _ = await called(
-                client, "context_describe", id=found["results"][0]["id"], session="garden"
-            )
+            assert (found["session"], found["results"][0]["speaker"]) == (talk.session, "user")
+            read = {"id": found["results"][0]["id"], "session": "garden"}
+            entry, _ = await called(client, "context_describe", **read)
             assert entry["text"] == "user: The gate code is 4471-KLM."
             refused, is_error = await called(client, "context_grep", query="gate", session="nowhere")
             assert (refused["error"]["code"], is_error) == ("not_found", True)
@@ -61,7 +58,7 @@ async def test_the_command_finds_and_reads_what_the_proxy_has(tmp_path: Path) ->
             assert found["results"]
             wide = {"query": "gate", "session": "garden", "scope": "namespace"}
             found, _ = await called(client, "context_grep", **wide)
-            assert {hit["session"] for hit in found["results"]} == {talk.session}
+            assert found["session"] == talk.session
             _, is_error = await called(client, "context_grep")
             assert is_error
         async with Client(command("--url", proxy.url, key="key-2")) as client:

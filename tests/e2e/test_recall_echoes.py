@@ -144,7 +144,8 @@ async def test_searching_three_times_adds_nothing_and_echoes_have_no_words(tmp_p
         assert [await grep() for _ in range(3)] == [first] * 3
         assert rows_in(tmp_path) == rows
         assert first["results"]
-        echoing = {row["id"] for row in await chat.rows() if is_recall_output(row["message"])}
+        said = [row["message"] for row in await chat.rows() if row["role"] != "system"]
+        echoing = {str(number) for number, message in enumerate(said, 1) if is_recall_output(message)}
         assert len(echoing) == len(TAGS) + 4
         assert echoing.isdisjoint(hit["id"] for hit in first["results"])
         words = words_in(tmp_path)

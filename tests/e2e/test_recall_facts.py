@@ -30,7 +30,7 @@ def looks_it_up(seen: Seen) -> Says | None:
     if newest["tool_call_id"] == "look_1":
         hits = found["results"]
         # A summary may hold the words of the question; what was said stands in a message.
-        best = next((hit for hit in hits if hit["kind"] == "message"), None)
+        best = next((hit for hit in hits if "kind" not in hit), None)
         return saying(None, ("look_2", "context_describe", {"id": best["id"]})) if best else saying("?")
     # Of a message that is longer than the room for look-ups its beginning is shown.
     return saying(found.get("text") or found["beginning"].partition('"text":"')[2])
@@ -117,7 +117,8 @@ async def test_after_five_compactions_each_fact_is_found_word_for_word(tmp_path:
             found = await proxy.http.post("/api/context/grep", json=order, headers=chat.headers)
             (hit,) = found.json()["results"]
             assert fact in hit["snippet"]
-            assert fact in await chat.recalls(hit["id"])
+            ident = [row["id"] for row in await chat.rows() if row["role"] != "system"][int(hit["id"]) - 1]
+            assert fact in await chat.recalls(ident)
 
 
 @pytest.mark.spec("C06", "P5")

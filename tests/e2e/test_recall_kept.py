@@ -177,7 +177,8 @@ async def test_what_is_found_is_cut_to_what_fits(tmp_path: Path) -> None:
     async with compacted_chat(tmp_path, overrides={"recall.max_rounds": 2}) as (proxy, chat):
         model = proxy.model
         await until_room_is_short(proxy, chat)
-        model.answers.extend([saying(None, GREP), saying(None, ("g2", *GREP[1:])), saying("Port 8000.")])
+        much = ("d1", "context_describe", {"id": "1-99", "limit": 16_000})
+        model.answers.extend([saying(None, GREP), saying(None, much), saying("Port 8000.")])
         before = len(model.prompts)
         assert (await chat.says("Which port?"))["content"] == "Port 8000."
         rounds = model.prompts[before:]

@@ -62,7 +62,7 @@ async def model_in(folder: Path, chat: Chat) -> AsyncIterator[Model]:
         heads = await store.history.heads(namespace, chat.session)
         switch = RecallSwitch(store.journal, lambda stored: True)
         indexing = Indexer(store.search, Jobs(), Background(Jobs()), asyncio.Event(), switch, 10.0)
-        searching = Searcher(store.search, indexing, switch, RecallSettings())
+        searching = Searcher(store, indexing, switch, RecallSettings())
         tools = RecallTools(store, searching, switch, lambda: uuid.uuid4().hex, 25_000)
         yield Model(store, tools, Where(namespace, chat.session, heads[0].chain))
     finally:

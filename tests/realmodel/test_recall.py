@@ -51,7 +51,7 @@ async def looked_up(http: httpx.AsyncClient, chat: Chat, question: str) -> tuple
     asked = {"session": chat.session, "query": question, "limit": 3}
     found = await http.post("/api/context/grep", json=asked, headers=chat.headers)
     hits = found.json()["results"]
-    ident = next(hit["id"] for hit in hits if hit["kind"] == "message")
+    ident = next(hit["id"] for hit in hits if "kind" not in hit)
     order = {"session": chat.session, "id": ident}
     entry = await http.post("/api/context/describe", json=order, headers=chat.headers)
     return str(hits[0]["snippet"]), str(entry.json()["text"])

@@ -10,47 +10,44 @@ from pydantic import BaseModel, ConfigDict, Field
 from palimpsest.api.callers import Admitted, ApiCaller, AskedSession, Branch, api_router
 from palimpsest.api.replies import MessageId, Reply, UtcTime, described, raw_reply, reply, utc_time
 from palimpsest.core.recall.filters import ContentKind, Filters, Speaker
-from palimpsest.core.recall.quotes import Hit
+from palimpsest.core.recall.quotes import Hit, Quote
 from palimpsest.core.recall.tool_calls import (
     GREP_LIMIT,
+    ID_CHARS,
     MOST_HITS,
-    MOST_PAGE_CHARS,
-    MOST_SOURCES,
-    PAGE_CHARS,
     QUERY_CHARS,
     SOURCE_LIMIT,
     Describe,
     Grep,
+    UnreadableCall,
+    describe_of,
+    grep_of,
 )
-from palimpsest.core.recall.tool_results import month_of, reference
+from palimpsest.core.recall.tool_results import reference
 from palimpsest.core.recall.words import Kind
 from palimpsest.core.wire.json_text import encoded
+from palimpsest.errors import InvalidParameter
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.recall.searching import Scope, Where
 from palimpsest.proxy.recall.tools import ToolCaller
-from palimpsest.storage.search import RecallRow
-
-# C04.
-_MOST_HITS = 50
 
 
 class Neighbour(TypedDict):
-    """A message beside a hit."""
+    """A message beside a hit, which is a hit of its own."""
 
     role: str
+    depth: Annotated[int, described("The message's number on its path, from 1.")]
+    turn: Annotated[int, described("The user's messages up to it; 0 outside a branch.")]
     text: str
 
 
-class SearchHit(TypedDict):
+class SearchHit(Neighbour):
     """An exact quote: `text` is the piece of the stored text from character `start` of `chars`."""
 
     id: MessageId
     kind: Kind
-    role: str
     time: UtcTime
-    month: str
-    depth: Annotated[int, described("The message's position on its path.")]
-    text: str
+    head: Annotated[str, described("A tool result's first line, if `text` begins later.")]
     start: int
     chars: int
     before: list[Neighbour]
@@ -73,22 +70,26 @@ class SearchResults(TypedDict):
 
 
 class GrepHit(TypedDict):
-    """A hit as a model gets it. `depth` and `sourceMessageCount` are of summaries."""
+    """A hit as a model gets it; `id` is a message's number in the branch.
+
+    Left out: `kind` of messages, `session` where it is the result's, `turn` outside a branch. `head`: a tool
+    result's first line, if the quote begins later.
+    """
 
     id: str
-    kind: Kind
-    role: str | None
-    session: str
-    time: Annotated[str, described("UTC.", format="date-time")]
-    month: str
+    kind: NotRequired[Kind]
+    session: NotRequired[str]
+    message: NotRequired[int]
+    turn: NotRequired[int]
+    date: Annotated[str, described("UTC.", format="date")]
+    speaker: NotRequired[str]
+    head: NotRequired[str]
     snippet: str
-    depth: int | None
-    sourceMessageCount: int | None
+    depth: NotRequired[int]
+    sourceMessageCount: NotRequired[int]
     tokens: NotRequired[int]
     totalChars: NotRequired[int]
     summary: NotRequired[str]
-    before: NotRequired[list[str]]
-    after: NotRequired[list[str]]
 
 
 class GrepResult(TypedDict):
@@ -100,6 +101,7 @@ class GrepResult(TypedDict):
     totalFound: int
     totalFoundIsAtLeast: NotRequired[bool]
     results: list[GrepHit]
+    beside: Annotated[list[str], described("Messages around them, one each.")]
 
 
 class SummarySource(TypedDict):
@@ -112,19 +114,23 @@ class SummarySource(TypedDict):
 
 
 class DescribedEntry(TypedDict):
-    """An entry as a model gets it: a page of a message or summary, or head and tail of a large payload."""
+    """An entry as a model gets it: a page, or a payload's head and tail; or `messages`, and what is next."""
 
     tool: Literal["context_describe"]
-    id: str
-    kind: Kind
     session: str
-    conversation: str
-    time: Annotated[str, described("UTC.", format="date-time")]
+    id: NotRequired[str]
+    kind: NotRequired[Kind]
+    conversation: NotRequired[str]
+    time: NotRequired[Annotated[str, described("UTC.", format="date-time")]]
     role: NotRequired[str]
+    message: NotRequired[int]
+    turn: NotRequired[int]
+    next: NotRequired[str | dict[str, Any] | None]
+    messages: NotRequired[list[dict[str, Any]]]
     text: NotRequired[str]
     offset: NotRequired[int]
-    totalChars: int
-    nextOffset: int | None
+    totalChars: NotRequired[int]
+    nextOffset: NotRequired[int | None]
     depth: NotRequired[int]
     node: NotRequired[Literal["node", "leaf"]]
     parents: NotRequired[list[str]]
@@ -144,19 +150,18 @@ async def search_session(
     q: Annotated[str, Query(max_length=2_000, description="A question in free text.")],
     branch: Branch = None,
     scope: Annotated[Scope, Query(description="The branch, all of the session, or all sessions.")] = "branch",
-    limit: Annotated[int, Query(description=f"Clamped to 1 to {_MOST_HITS}.")] = 10,
+    limit: Annotated[int, Query(description=f"Clamped to 1 to {MOST_HITS}.")] = 10,
     role: Annotated[Speaker | None, Query(description="What this one said.")] = None,
     kind: Annotated[ContentKind | None, Query(description="What has this in it.")] = None,
 ) -> Reply[SearchResults]:
     """Search for exact quotes of messages, best first.
 
-    `limit` is clamped to 1 to 50 (C04).
     Messages that the client has edited away are found with `scope=session` only, other sessions with
     `scope=namespace` only (rule 5). `role` and `kind` filter the hits.
     """
     place = await session.place(branch)
     where = Where(session.namespace, place.row.id, place.chain, scope)
-    wanted = max(1, min(limit, _MOST_HITS)), Filters(role, kind)
+    wanted = max(1, min(limit, MOST_HITS)), Filters(role, kind)
     answer = await session.parts.searching.search(where, q, *wanted)
     return reply(
         {
@@ -166,35 +171,34 @@ async def search_session(
             "total_found": answer.found,
             "total_is_counted": answer.is_counted,
             "is_current": answer.is_current,
-            "results": [_hit(hit, answer.rows[hit.quote.entry.id], scope) for hit in answer.hits],
+            "results": [_hit(hit, scope) for hit in answer.hits],
         }
     )
 
 
-def _hit(hit: Hit, row: RecallRow, scope: Scope) -> SearchHit:
+def _hit(hit: Hit, scope: Scope) -> Any:
     entry = hit.quote.entry
-    fields: SearchHit = {
+    fields: dict[str, Any] = {
+        **_neighbour(hit.quote),
         "id": entry.id,
         "kind": entry.kind,
-        "role": entry.role,
         "time": utc_time(entry.at),
-        "month": month_of(entry.at),
-        "depth": entry.place,
-        "text": hit.quote.text,
+        "head": hit.quote.head,
         "start": hit.quote.start,
         "chars": len(entry.text),
-        "before": [{"role": one.entry.role, "text": one.text} for one in hit.before],
-        "after": [{"role": one.entry.role, "text": one.text} for one in hit.after],
+        "before": list(map(_neighbour, hit.before)),
+        "after": list(map(_neighbour, hit.after)),
     }
     if entry.kind == "payload":
-        large = reference(entry, row.tokens)
-        fields["tokens"], fields["summary"] = large["tokens"], large["summary"]
+        fields["tokens"], fields["summary"] = entry.tokens, reference(entry)["summary"]
     if scope == "namespace":
-        fields["session"] = row.session
+        fields["session"] = entry.session
     return fields
 
 
-_ID_CHARS = 200
+def _neighbour(quote: Quote) -> Neighbour:
+    entry = quote.entry
+    return {"role": entry.role, "depth": entry.place, "turn": entry.turn, "text": quote.text}
 
 
 class _Placed(BaseModel):
@@ -202,8 +206,8 @@ class _Placed(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    session: str | None = Field(default=None, max_length=_ID_CHARS)
-    branch: str | None = Field(default=None, max_length=_ID_CHARS)
+    session: str | None = Field(default=None, max_length=ID_CHARS)
+    branch: str | None = Field(default=None, max_length=ID_CHARS)
     scope: Scope = "branch"
     via: Literal["rest", "mcp"] = "rest"
 
@@ -222,11 +226,9 @@ class GrepOrder(_Placed):
 class DescribeOrder(_Placed):
     """The entry to read, and which part of it."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"id": "dcm_2703cb40bd99ef9c7f3b3be955bfc5ea", "session": "tour"}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "12-58", "session": "tour"}]})
 
-    id: str = Field(min_length=1, max_length=_ID_CHARS)
+    id: str = Field(min_length=1, max_length=ID_CHARS)
     source_limit: int = Field(default=SOURCE_LIMIT, alias="sourceLimit")
     offset: int | None = Field(default=None, ge=0)
     limit: int | None = None
@@ -239,8 +241,7 @@ async def grep_context(caller: Admitted) -> Reply[GrepResult]:
     `limit` is clamped to 1 to 50 (C04).
     """
     order = await caller.order(GrepOrder)
-    limit, only = max(1, min(order.limit, MOST_HITS)), Filters(order.role, order.kind)
-    return await _answer(caller, order, Grep(order.query, limit, only=only))
+    return await _answer(caller, order, grep_of(order.model_dump()))
 
 
 @api.post("/context/describe")
@@ -250,15 +251,12 @@ async def describe_context(caller: Admitted) -> Reply[DescribedEntry | None]:
     Null when the scope has none with this id (C05).
     """
     order = await caller.order(DescribeOrder)
-    page = None
-    if order.offset is not None or order.limit is not None:
-        limit = PAGE_CHARS if order.limit is None else order.limit
-        page = order.offset or 0, max(1, min(limit, MOST_PAGE_CHARS))
-    asked = Describe(order.id, max(1, min(order.source_limit, MOST_SOURCES)), page)
-    return await _answer(caller, order, asked)
+    return await _answer(caller, order, describe_of(order.model_dump(by_alias=True)))
 
 
-async def _answer(caller: ApiCaller, order: _Placed, asked: Grep | Describe) -> Reply[Any]:
+async def _answer(caller: ApiCaller, order: _Placed, asked: Grep | Describe | UnreadableCall) -> Reply[Any]:
+    if isinstance(asked, UnreadableCall):
+        raise InvalidParameter(asked.message)
     parts = caller.parts
     name = order.session or await parts.recall.newest(caller.namespace)
     if name is None:

@@ -322,7 +322,7 @@ class Parts:
         self.indexing = Indexer(
             *(store.search, self.jobs, self.background, self.stopping, switch, how.search_wait_seconds)
         )
-        self.searching = Searcher(store.search, self.indexing, switch, how)
+        self.searching = Searcher(store, self.indexing, switch, how)
         self.tools = RecallTools(store, self.searching, switch, new_id, how.large_payload_tokens)
         refusing = RefusalMemory()
         executing = ToolExecutor(

@@ -199,6 +199,13 @@ class History(Repository):
         return [_message(row, bodies[row[_DIGEST]], in_path=True) for row in path]
 
     @from_snapshot
+    def those(self, namespace: str, session: str, chains: Sequence[bytes]) -> Reading[list[MessageRow]]:
+        """The session's messages at `chains` with bodies, in that order; unknown ones are left out."""
+        rows = yield from _facts(key_of(namespace, session), {}, chains)
+        bodies = yield from bodies_of(namespace, [row[_DIGEST] for row in rows])
+        return [_message(row, bodies[row[_DIGEST]], in_path=True) for row in rows]
+
+    @from_snapshot
     def transcript(self, namespace: str, session: str, chain: bytes) -> Reading[list[MessageRow]]:
         """Like `messages`, with those the client dropped on the way in their places (`in_path` false)."""
         key = key_of(namespace, session)

@@ -1,4 +1,4 @@
-"""Finds messages and summaries by their words, and the messages next to them.
+"""Finds messages and summaries by their words.
 
 Guarantees
 ----------
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
 
-from palimpsest.core.history.stored_points import MessageState, Rebase, path_of
+from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.words import CorpusStatistics
 from palimpsest.storage.database import (
     Params,
@@ -39,7 +39,6 @@ from palimpsest.storage.database import (
     p,
     rows_of,
 )
-from palimpsest.storage.history_sql import walk
 from palimpsest.storage.search_index import (
     FORGOTTEN,
     HAS_REMOVED,
@@ -72,13 +71,11 @@ from palimpsest.storage.sql import (
     same_session,
     sized,
     there_is,
-    unpacked,
 )
 from palimpsest.storage.tables import (
     BODIES,
     COMPACTIONS,
     MESSAGES,
-    REBASES,
     RECALL_MARKS,
     RECALL_WORDS,
     SESSIONS,
@@ -90,16 +87,11 @@ RecallState = MessageState | Literal["undone"]
 WORD_SIZES = (1, 4, 12, 32, MOST_WORDS)
 # The newest sessions of a namespace that a scan reads.
 READ_SESSIONS = 256
-# The most rows read that follow a message: a request may have been retried any number of times.
-_MOST_AFTER = literal(256)
 # Bytes of bodies in one answer of `unindexed`.
 _MOST_INDEXED_BYTES = 4_000_000
 _MOST_FOUND = 500
 # The most matching rows that are counted and named, with or without bodies.
 _MOST_COUNTED = 1_000
-_MOST_NEIGHBOURS = 64
-# Arrivals; before a longer walk back it is checked whether the session has only one path.
-_LONG_WALK = 200
 # The bounds of a scan, and of one page of it.
 _MOST_ROWS, _MOST_BYTES = 5_000, 64_000_000
 _PAGE_ROWS, _PAGE_BYTES = 256, 4_000_000
@@ -167,14 +159,6 @@ class Found:
     holdings: CorpusStatistics
     others: Sequence[RecallRow] = ()
     is_all: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The messages before and after a message; `after`, of branches and retries, in order of arrival."""
-
-    before: RecallRow | None
-    after: Sequence[RecallRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,59 +255,10 @@ class Search(Repository):
         return Found(rows, holdings, others, len(best) <= _MOST_COUNTED)
 
     @from_snapshot
-    def neighbours(
-        self, namespace: str, session: str, chains: Sequence[bytes]
-    ) -> Reading[dict[bytes, Neighbours]]:
-        """The neighbours of each of these messages (at most 64); unknown ones are left out.
-
-        Neighbours by parent: of a list that the client rebased, only the last message kept has the messages
-        that follow it there.
-        """
-        asked = list(dict.fromkeys(chains))[:_MOST_NEIGHBOURS]
-        key = key_of(namespace, session)
-        here = {
-            each.row.chain: each.row.parent for each in (yield from _messages(MESSAGES_AMONG, key, asked))
-        }
-        parents = yield from _messages(MESSAGES_AMONG, key, here.values())
-        # The neighbour across a rebase is its anchor, in both directions.
-        jumps = {row[0]: row[1] for row in (yield from rows_among(ANCHORS, here.values(), **key))}
-        parents += yield from _messages(MESSAGES_AMONG, key, jumps.values())
-        after = yield from _messages(CHILDREN, key, asked)
-        jumped = {row[0]: row[1] for row in (yield from rows_among(JUMPS, asked, **key))}
-        after += yield from _messages(CHILDREN, key, jumped)
-        unread = {each.row.chain: each for each in (*parents, *after)}
-        rows = {row.chain: row for row in (yield from _read(namespace, list(unread.values())))}
-        following: dict[bytes, list[RecallRow]] = {}
-        for row in sorted(rows.values(), key=lambda row: row.arrival):
-            following.setdefault(jumped.get(row.parent, row.parent), []).append(row)
-        return {
-            chain: Neighbours(rows.get(jumps.get(parent, parent)), following.get(chain, ()))
-            for chain, parent in here.items()
-        }
-
-    @from_snapshot
-    def on_path(
-        self, namespace: str, session: str, head: bytes, chains: Sequence[bytes]
-    ) -> Reading[frozenset[bytes]]:
-        """Those of `chains` (any number) that are on the path ending at `head`.
-
-        Walks back no further than the oldest of them.
-        """
-        key = key_of(namespace, session)
-        rows = yield from rows_among(ARRIVALS, [*chains, head], **key)
-        arrivals = {row[0]: row[1] for row in rows}
-        held = [arrivals[chain] for chain in chains if chain in arrivals]
-        if not held:
-            return frozenset()
-        end = arrivals.get(head)
-        if end is not None and end - min(held) > _LONG_WALK and (yield from rows_of(IS_LINE, **key))[0][0]:
-            return frozenset(chain for chain in chains if arrivals.get(chain, end + 1) <= end)
-        walked = yield from rows_of(WALK, **key, chain=head, oldest=min(held))
-        points = [
-            chain if members is None else Rebase(chain, b"", unpacked(members))
-            for chain, _, members in walked
-        ]
-        return frozenset(chains).intersection(path_of(points)).intersection(arrivals)
+    def those(self, namespace: str, session: str, chains: Sequence[bytes]) -> Reading[list[RecallRow]]:
+        """The session's messages at `chains`, in no order; unknown ones are left out."""
+        rows = yield from rows_among(MESSAGES_AMONG, chains, **key_of(namespace, session))
+        return (yield from _read(namespace, list(map(_message_of, rows))))
 
     async def scan(
         self,
@@ -493,12 +428,6 @@ def _weight(entries: int, holding: int) -> int:
     return round(1_000_000 * math.log(1 + (entries - holding + 0.5) / (holding + 0.5)))
 
 
-def _messages(
-    statements: Mapping[int, Statement], key: Params, chains: Iterable[bytes]
-) -> Reading[list[_Unread]]:
-    return [_message_of(row) for row in (yield from rows_among(statements, chains, **key))]
-
-
 # The columns of messages and summaries; callers add a condition.
 _MESSAGES = (
     sa.select(
@@ -627,31 +556,4 @@ SESSION_OF_NUMBER = sa.select(RECALL_MARKS.c.session).where(
 )
 
 
-# The neighbours of a message, and whether it is on a path.
-
-
-def _until_oldest(_: sa.CTE, arrival: sa.ColumnElement[int]) -> Where:
-    """Walk back to `oldest`, and through rebases: these arrive before the new messages in their list."""
-    return sa.or_(arrival >= p("oldest"), REBASES.c.members.is_not(None))
-
-
-WALK = walk("base", ("chain",), _until_oldest)
-# No message has a sibling and there is no rebase: the session is one path. Counted over an index, at a
-# twentieth of the cost of the walk.
-IS_LINE = (
-    sa.select(
-        sa.and_(
-            sa.func.count() == sa.func.count(MESSAGES.c.parent.distinct()),
-            ~sa.exists(sa.select(1).select_from(REBASES).where(of_session(REBASES))),
-        )
-    )
-    .select_from(MESSAGES)
-    .where(of_session(MESSAGES))
-)
 MESSAGES_AMONG = sized(_MESSAGES.where(among(MESSAGES.c.chain)))
-# Without ORDER BY, for which SQLite would read the whole session by arrival.
-CHILDREN = sized(_MESSAGES.where(among(MESSAGES.c.parent)).limit(_MOST_AFTER))
-ARRIVALS = sized(rows_in(MESSAGES, "chain", "arrival").where(among(MESSAGES.c.chain)))
-_REBASES = rows_in(REBASES, "chain", "anchor")
-ANCHORS = sized(_REBASES.where(among(REBASES.c.chain)))
-JUMPS = sized(_REBASES.where(among(REBASES.c.anchor)).limit(_MOST_AFTER))

@@ -68,10 +68,7 @@ def test_a_page_is_asked_for_or_not() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "code"),
     [
-        ("context_grep", "{}", "missing_field"),
-        ("context_grep", "", "missing_field"),
-        ("context_grep", '{"query": "  "}', "missing_field"),
-        ("context_grep", '{"query": 3}', "missing_field"),
+        *(("context_grep", text, "missing_field") for text in ("{}", "", '{"query": "  "}', '{"query": 3}')),
         ("context_describe", '{"query": "x"}', "missing_field"),
         ("context_grep", "{", "invalid_json"),
         ("context_grep", "[]", "invalid_arguments"),

@@ -55,10 +55,7 @@ def test_what_a_call_does_is_told_by_its_arguments(message: bytes, kinds: set[st
         "E   KeyError: 'port'",
         "src/a.c:3: error: expected ';'",
         "Traceback (most recent call last):",
-        "3 failed, 2 passed",
-        "bash: fo: command not found",
-        "exit code: 2",
-        '{"status": "failed"}',
+        *("3 failed, 2 passed", "bash: fo: command not found", "exit code: 2", '{"status": "failed"}'),
         "0 errors, 2 failed",
     ],
 )

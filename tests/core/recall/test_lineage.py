@@ -70,17 +70,7 @@ def test_what_was_kept_is_not_among_what_was_removed() -> None:
 
 def compaction(watermark: bytes, kept: tuple[bytes, ...]) -> Compaction:
     return Compaction(
-        id="c",
-        kind="message_removal",
-        watermark=watermark,
-        kept=kept,
-        masks=(),
-        summary="",
-        policy="auto",
-        trigger="manual",
-        author="model",
-        model=None,
-        tokens_before=0,
-        tokens_after=0,
+        id="c", kind="message_removal", watermark=watermark, kept=kept, masks=(), summary="",
+        policy="auto", trigger="manual", author="model", model=None, tokens_before=0, tokens_after=0,
         messages_folded=2,
-    )
+    )  # fmt: skip

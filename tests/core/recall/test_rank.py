@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.recall.quotes import FAR_CHARS, NEAR_CHARS, QUOTE_CHARS, Hit, hits_of, quoted
+from palimpsest.core.recall.quotes import QUOTE_CHARS, READ_BY_PEOPLE, Hit, hits_of, quoted
 from palimpsest.core.recall.rank import APART, FOUND, Weights, ranked
 from palimpsest.core.recall.talk import query_of, speakers_in
 from palimpsest.core.recall.words import CorpusStatistics, Kind, SearchEntry, Words
@@ -128,19 +128,6 @@ LABELLED = [
 ]
 
 
-def test_what_others_say_counts_less_where_one_is_asked_about() -> None:
-    talk = [
-        entry(1, "Nora: the kayak race, the kayak race in the long harbour"),
-        entry(8, "Tobias: the kayak race is over for this year, in the harbour"),
-        *LABELLED,
-    ]
-    weights = replace(FOUND, speaker=0.1)
-    assert order("kayak race of Tobias", talk, replace(weights, others=0.0))[0] == "e1"
-    assert order("kayak race of Tobias", talk, replace(weights, others=0.6))[0] == "e8"
-    both = [order("kayak race of Tobias and Nora", talk, replace(weights, others=x)) for x in (0.0, 0.6)]
-    assert both[0] == both[1]
-
-
 def test_who_says_little_tells_little_where_people_talk() -> None:
     talk = [
         entry(1, "Nora: A kayak, wow."),
@@ -171,18 +158,12 @@ def test_who_goes_on_is_found_by_what_was_said_before_the_other_spoke() -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "other"),
     [
-        (
-            "How many lamps does the tower have?",
-            "The tower has forty-two, 42 lamps.",
-            "The tower has lamps, lots of them.",
-        ),
-        (
-            "Who lit the lamps of the tower?",
-            "The tower and its lamps: by old Magnus.",
-            "The tower and its lamps: by the old man.",
-        ),
+        ("How many lamps does the tower have?",
+         "The tower has forty-two, 42 lamps.", "The tower has lamps, lots of them."),
+        ("Who lit the lamps of the tower?",
+         "The tower and its lamps: by old Magnus.", "The tower and its lamps: by the old man."),
     ],
-)
+)  # fmt: skip
 def test_a_number_or_a_name_is_worth_more_where_one_is_asked_for(
     question: str, answer: str, other: str
 ) -> None:
@@ -266,7 +247,7 @@ def test_ten_hits_are_read_for_a_thousand_tokens() -> None:
     found = hits("old lighthouse", talk)
     shown = sum(len(quote.text) for hit in found for quote in (hit.quote, *hit.before, *hit.after))
     assert len(found) == 10
-    assert shown <= 5 * NEAR_CHARS + 5 * FAR_CHARS
+    assert shown <= 5 * READ_BY_PEOPLE.near + 5 * READ_BY_PEOPLE.far
 
 
 @pytest.mark.parametrize("place", [0, 4_000, 9_000])

@@ -164,7 +164,7 @@ def hits_of(answer: SearchAnswer, asked: str) -> list[FoundText]:
             hit.quote.entry.id,
             hit.quote.entry.role or hit.quote.entry.kind,
             moment(hit.quote.entry.at),
-            answer.rows[hit.quote.entry.id].session,
+            hit.quote.entry.session,
             marked(hit.quote.text, asked),
         )
         for hit in answer.hits

@@ -56,10 +56,8 @@ class Filters:
             return kind == "summary"
         if kind == "summary":
             return self == Filters()
-        tools = ("tool", "function")
-        if self.kind == "error" and role not in tools:
-            return False
-        return self.role is None or role == self.role or (self.role == "tool" and role in tools)
+        said_by = "tool" if role == "function" else role
+        return self.role in (None, said_by) and (said_by == "tool" or self.kind != "error")
 
     def holds(self, kind: str, role: str, body: bytes) -> bool:
         """Whether it passes; `body` is a message's exact bytes."""
@@ -72,8 +70,10 @@ class Filters:
             return False
         if self.kind == "error":
             return has_error(text_of(fields))
-        tells = _has_command if self.kind == "command" else _has_path
-        return any(tells(name, value) for name, value in _arguments(fields))
+        return any(
+            bool(name in _COMMANDS and value.strip()) if self.kind == "command" else _names_path(name, value)
+            for name, value in _arguments(fields)
+        )
 
 
 ANY = Filters()
@@ -84,11 +84,7 @@ def has_error(text: str) -> bool:
     return any(_ERROR.search(_NONE.sub("", line)) for line in text.splitlines())
 
 
-def _has_command(name: str, value: str) -> bool:
-    return name in _COMMANDS and bool(value.strip())
-
-
-def _has_path(name: str, value: str) -> bool:
+def _names_path(name: str, value: str) -> bool:
     if name in _COMMANDS:
         return any(_PATH.fullmatch(word.strip("\"'`;,")) and "." in word for word in value.split())
     return bool(_PATH.fullmatch(value.strip()) or _PATCHED.search(value))
@@ -100,19 +96,13 @@ def _arguments(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for call in calls if isinstance(calls, list) else []:
         called = (call.get("function") or call.get("custom")) if isinstance(call, Mapping) else None
         if isinstance(called, Mapping):
-            yield from _members(called.get("arguments", called.get("input", "")))
-
-
-def _members(said: Any) -> Iterator[tuple[str, str]]:
-    try:
-        read = decoded(said.encode("utf-8", "surrogatepass")) if isinstance(said, str) else said
-    except InvalidJson:
-        read = None
-    if not isinstance(read, Mapping):
-        yield "", said if isinstance(said, str) else ""
-        return
-    for name, value in read.items():
-        if isinstance(value, str):
-            yield name, value
-        elif isinstance(value, list):
-            yield name, " ".join(each for each in value if isinstance(each, str))
+            said = called.get("arguments", called.get("input", ""))
+            try:
+                read = decoded(said.encode("utf-8", "surrogatepass")) if isinstance(said, str) else said
+            except InvalidJson:
+                read = None
+            members = read if isinstance(read, Mapping) else {"": said}
+            for name, value in members.items():
+                texts = value if isinstance(value, list) else [value]
+                if words := [each for each in texts if isinstance(each, str)]:
+                    yield name, " ".join(words)

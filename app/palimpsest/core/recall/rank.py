@@ -29,8 +29,7 @@ class Weights:
       those one more step away. The earlier one is mostly by the same speaker, who continues.
     - `answer`: the share that an entry gets of the score of the questions in the message before it.
     - `asking`: the share of its score that an entry of questions alone loses.
-    - `speaker`: the worth of being said by the speaker whom the question names, in place of BM25's rarity;
-      `others`: the share of the score that entries of other speakers lose.
+    - `speaker`: the worth of being said by the speaker whom the question names, in place of BM25's rarity.
     - `brief`: in a dialogue, the exponent of (length / mean length) by which shorter messages count less.
     - `specifics`: the share that a time, number or name adds when the question asks for one; `phrase`: that
       of a quoted phrase.
@@ -48,7 +47,6 @@ class Weights:
     answer: float = 0.5
     asking: float = 0.5
     speaker: float = 3.0
-    others: float = 0.2
     brief: float = 0.3
     specifics: float = 0.2
     phrase: float = 1.0
@@ -133,16 +131,15 @@ class _Scale:
         self._talk_speakers = speakers_in(entries) if weights.speaker else Speakers()
         self._speakers = {speaker: frozenset(words.of(speaker)) for speaker in self._talk_speakers.names}
         self._names = frozenset(name for names in self._speakers.values() for name in names)
-        about = [speaker for speaker, names in self._speakers.items() if not names.isdisjoint(query.words)]
-        self._asked_speaker = about[0] if len(about) == 1 else ""
 
     def judged(self, entry: SearchEntry) -> EntryScores:
         """The scores of an entry without its neighbours."""
         said = self._words.of(entry.text, self._beginnings)
-        speaker = self._talk_speakers.of(entry)
-        length = self._length_norm(len(said))
-        total, found = self._matches(Counter(said), self._speakers.get(speaker, frozenset()), length)
+        speaking = self._speakers.get(self._talk_speakers.of(entry), frozenset())
         weights = self._weights
+        longer = len(said) / self._holdings.mean_words
+        length = weights.saturation * (1 - weights.length + weights.length * longer)
+        total, found = self._matches(Counter(said), speaking, length)
         covered = (found / self._total_worth) ** weights.breadth if self._total_worth else 0.0
         score = total * (1 - weights.coverage + weights.coverage * covered)
         if self._query.phrases:
@@ -152,20 +149,12 @@ class _Scale:
         if score and tells(entry.text, self._query.asked):
             score *= 1 + weights.specifics
         asking = self._words.of(questions_in(entry), self._beginnings)
-        share = self._share(entry, speaker, len(said), len(asking))
-        asked = self._matches(Counter(asking), _NO_SPEAKER, length)[0] if asking else 0.0
-        return EntryScores(score, asked, share)
-
-    def _share(self, entry: SearchEntry, speaker: str, said: int, asking: int) -> float:
-        """The factor for an entry of `said` words, `asking` of them in questions."""
-        weights = self._weights
-        share = 1 - weights.asking * min(1.0, asking / said) if said else 1.0
-        if speaker and self._asked_speaker and speaker != self._asked_speaker:
-            share *= 1 - weights.others
+        share = 1 - weights.asking * min(1.0, len(asking) / len(said)) if said else 1.0
         if self._speakers and is_talk(entry):
             # Short messages say little: "Wow, that's great news, Nora!"
-            share *= min(1.0, (1 + said) / (1 + self._holdings.mean_words)) ** weights.brief
-        return share
+            share *= min(1.0, (1 + len(said)) / (1 + self._holdings.mean_words)) ** weights.brief
+        asked = self._matches(Counter(asking), _NO_SPEAKER, length)[0] if asking else 0.0
+        return EntryScores(score, asked, share)
 
     @cached_property
     def _total_worth(self) -> float:
@@ -199,16 +188,10 @@ class _Scale:
             held = [(rarity, counts[word])] if counts[word] else []
             held += [(worth, counts[other]) for other, worth in others if counts[other]]
             if held:
-                total += max(worth * self._saturated(count, length) for worth, count in held)
+                best = max(worth * count / (count + length) for worth, count in held)
+                total += best * (self._weights.saturation + 1)
                 found += max(worth for worth, _ in held)
         return total, found
-
-    def _length_norm(self, count: int) -> float:
-        weights = self._weights
-        return weights.saturation * (1 - weights.length + weights.length * count / self._holdings.mean_words)
-
-    def _saturated(self, count: int, length: float) -> float:
-        return count * (self._weights.saturation + 1) / (count + length)
 
     def _rarity(self, word: str) -> float:
         """BM25's inverse document frequency; above 0 even for a word in every entry."""

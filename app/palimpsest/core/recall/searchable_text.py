@@ -42,6 +42,14 @@ def whole_text(body: bytes) -> str:
     return "\n".join(filter(None, (text_of(fields), *_calls(fields))))
 
 
+def name_in(body: bytes) -> str:
+    """Whom a user's or assistant's message names as its speaker, in its `name`; "" for most."""
+    fields = decoded(body) if b'"name"' in body else None
+    if not isinstance(fields, Mapping) or fields.get("role") not in ("user", "assistant"):
+        return ""
+    return str(fields.get("name", ""))
+
+
 def own_text(body: bytes) -> str:
     """The text of a message that is searched: `message_text` without recall output (C07)."""
     if not may_hold_recall_output(body):
@@ -177,24 +185,16 @@ def pieces_of(text: str) -> list[str]:
 
 
 def is_recall_output(fields: Mapping[str, Any]) -> bool:
-    """True for a message of nothing but blocks, a recall result, or recall calls."""
-    text = text_of(fields)
+    """True for a message of nothing but blocks, a recall result, or calls of recall tools and no others."""
+    text, calls = text_of(fields), fields.get("tool_calls")
     if not text.strip():
-        return is_recall_call(fields)
-    if is_result(text):
-        return True
-    return not without_blocks(text).strip()
+        return isinstance(calls, list) and bool(calls) and all(map(is_recall_tool, calls))
+    return is_result(text) or not without_blocks(text).strip()
 
 
 def is_result(text: str) -> bool:
     """True for a recall result, also one that a client has wrapped."""
     return _RESULT.search(text[:_WRAPPER_CHARS].replace(_ESCAPED, '"')) is not None
-
-
-def is_recall_call(fields: Mapping[str, Any]) -> bool:
-    """True when the message calls recall tools and no others."""
-    calls = fields.get("tool_calls")
-    return isinstance(calls, list) and bool(calls) and all(is_recall_tool(call) for call in calls)
 
 
 def is_recall_tool(call: object) -> bool:

@@ -7,7 +7,7 @@ models write numbers as text and omit what is optional. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,87 +20,77 @@ GREP = "context_grep"
 DESCRIBE = "context_describe"
 NAMES = frozenset({GREP, DESCRIBE})
 
-_SCOPE: Mapping[str, Any] = {
-    "taskId": {
-        "type": "string",
-        "description": "Another session to look in; ignored unless the user's newest message names it.",
-    },
-    "explicitUserRequest": {
-        "type": "boolean",
-        "description": "True only with such a taskId.",
-    },
+
+def _field(kind: str, description: str, *values: str) -> Mapping[str, Any]:
+    return {"type": kind, **({"enum": list(values)} if values else {}), "description": description}
+
+
+_SCOPE = {
+    "taskId": _field(
+        "string", "Another session to look in; ignored unless the user's newest message names it."
+    ),
+    "explicitUserRequest": _field("boolean", "True only with such a taskId."),
 }
-_SESSION: Mapping[str, Any] = {
-    "session": {
-        "type": "string",
-        "description": "The session's id or name; without it the newest one is meant.",
-    }
-}
-_GREP: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "query": {
-            "type": "string",
-            "description": "A question or a few words; names, numbers, rare words find most. "
-            'Exact wording in "quotation marks".',
+_SESSION = {"session": _field("string", "The session's id or name; without it the newest one is meant.")}
+# The description of each tool, its required field, and its fields.
+_TOOLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    GREP: (
+        "Search this conversation's full history. What is summarised or no longer shown can be read word for "
+        'word, by search or by the message numbers in a summary\'s headings ("messages 12 to 58"). Returns '
+        "exact quotes, named by their numbers, best first. Use it before saying that something is not known, "
+        "or asking again for it.",
+        "query",
+        {
+            "query": _field(
+                "string",
+                "A question or a few words; names, numbers, rare words find most. "
+                'Exact wording in "quotation marks".',
+            ),
+            "limit": _field("integer", "Results, 1 to 50; 10 unless told."),
+            "role": _field("string", "Only what this one said.", *ROLES),
+            "kind": _field(
+                "string",
+                "Only commands run, paths touched, tool results with an error, or summaries.",
+                *KINDS,
+            ),
         },
-        "limit": {"type": "integer", "description": "Results, 1 to 50; 10 unless told."},
-        "role": {"type": "string", "enum": list(ROLES), "description": "Only what this one said."},
-        "kind": {
-            "type": "string",
-            "enum": list(KINDS),
-            "description": "Only commands run, paths touched, tool results with an error, or summaries.",
+    ),
+    DESCRIBE: (
+        "Read this conversation's messages and tool results in full, by their numbers or by an id; of a "
+        "summary also its sources. Long ones come in pages. Null where there is nothing.",
+        "id",
+        {
+            "id": _field(
+                "string",
+                'Message numbers ("12", "12-58", "next 58", "previous 12"), or an id from context_grep, a '
+                "summary or a shortened result.",
+            ),
+            "sourceLimit": _field("integer", "A summary's source messages, 1 to 25; 8 unless told."),
+            "offset": _field("integer", "The page's first character; a result says where the next begins."),
+            "limit": _field("integer", "The page's characters, up to 16,000; 4,000 unless told."),
         },
-        **_SCOPE,
-    },
-    "required": ["query"],
-}
-_DESCRIBE: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string", "description": "From context_grep, a summary or a shortened result."},
-        "sourceLimit": {
-            "type": "integer",
-            "description": "A summary's source messages, 1 to 25; 8 unless told.",
-        },
-        "offset": {
-            "type": "integer",
-            "description": "The page's first character; a result says where the next begins.",
-        },
-        "limit": {
-            "type": "integer",
-            "description": "The page's characters, up to 16,000; 4,000 unless told.",
-        },
-        **_SCOPE,
-    },
-    "required": ["id"],
+    ),
 }
 
-GREP_DESCRIPTION = (
-    "Search this conversation's full history, also what is summarised and no longer shown. Returns exact "
-    "quotes with ids, best first. Use it before saying that something is not known, or asking again for it."
-)
-DESCRIBE_DESCRIPTION = (
-    "Read one entry of this conversation's history in full by its id: a message, a tool result, or a summary "
-    "with its sources. Long texts come in pages. Null for an id of no entry here."
-)
+
+def _functions(scope: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The tools, each with the fields that say where it looks."""
+    return tuple(
+        {
+            "name": name,
+            "description": description,
+            "parameters": {"type": "object", "properties": {**fields, **scope}, "required": [required]},
+        }
+        for name, (description, required, fields) in _TOOLS.items()
+    )
 
 
-FUNCTIONS: tuple[Mapping[str, Any], ...] = (
-    {"name": GREP, "description": GREP_DESCRIPTION, "parameters": _GREP},
-    {"name": DESCRIBE, "description": DESCRIBE_DESCRIPTION, "parameters": _DESCRIBE},
-)
+FUNCTIONS = _functions(_SCOPE)
 
 
-def for_clients() -> list[Mapping[str, Any]]:
+def for_clients() -> Sequence[Mapping[str, Any]]:
     """The tools for MCP clients, which name the session themselves, among those their key may read."""
-    return [_with_session(function) for function in FUNCTIONS]
-
-
-def _with_session(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = function["parameters"]
-    own = {name: said for name, said in parameters["properties"].items() if name not in _SCOPE}
-    return {**function, "parameters": {**parameters, "properties": {**own, **_SESSION}}}
+    return _functions(_SESSION)
 
 
 # C04, C05.
@@ -113,7 +103,7 @@ PAGE_CHARS = 4_000
 MOST_PAGE_CHARS = 16_000
 # Characters of a query that are read.
 QUERY_CHARS = 2_000
-_ID_CHARS = 200
+ID_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +126,7 @@ class Grep:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """Read the entry `ident`; `source_limit` is from 1 to 25.
+    """Read the entry or the messages `ident` (`numbers_in`); `source_limit` is from 1 to 25.
 
     `page`: the first character, and how many; None when no page was asked for.
     """
@@ -157,7 +147,7 @@ class UnreadableCall:
 
 def read_call(name: str, arguments: str) -> Grep | Describe | UnreadableCall:
     """Parses a call of the tool `name`; `arguments` is JSON text."""
-    if name not in (GREP, DESCRIBE):
+    if name not in NAMES:
         return UnreadableCall(
             "unknown_tool", f"There is no tool of this name; there are {GREP} and {DESCRIBE}."
         )
@@ -175,26 +165,46 @@ def grep_of(fields: Mapping[str, Any]) -> Grep | UnreadableCall:
     query = _text(fields, "query")
     if not query:
         return UnreadableCall("missing_field", "query is required: what to look for, in words.")
-    role, kind = _text(fields, "role").lower() or None, _text(fields, "kind").lower() or None
-    if role is not None and role not in ROLES:
-        return UnreadableCall("invalid_value", f"role is one of {', '.join(ROLES)}, or left out.")
-    if kind is not None and kind not in KINDS:
-        return UnreadableCall("invalid_value", f"kind is one of {', '.join(KINDS)}, or left out.")
+    only: dict[str, Any] = {}
+    for name, values in (("role", ROLES), ("kind", KINDS)):
+        only[name] = _text(fields, name).lower() or None
+        if only[name] not in (None, *values):
+            return UnreadableCall("invalid_value", f"{name} is one of {', '.join(values)}, or left out.")
     limit = _bounded(fields, "limit", GREP_LIMIT, MOST_HITS)
-    return Grep(query[:QUERY_CHARS], limit, _scope(fields), Filters(role, kind))
+    return Grep(query[:QUERY_CHARS], limit, _scope(fields), Filters(**only))
 
 
 def describe_of(fields: Mapping[str, Any]) -> Describe | UnreadableCall:
     """The entry that the arguments ask for."""
-    ident = _text(fields, "id")
+    number = fields.get("id")
+    ident = str(number) if type(number) is int else _text(fields, "id")
     if not ident:
-        return UnreadableCall("missing_field", "id is required: one that context_grep or a summary shows.")
+        return UnreadableCall("missing_field", "id is required: message numbers, or an id that is shown.")
     offset, limit = _number(fields, "offset"), _number(fields, "limit")
     page = None
     if offset is not None or limit is not None:
         page = max(0, offset or 0), _bounded(fields, "limit", PAGE_CHARS, MOST_PAGE_CHARS)
     sources = _bounded(fields, "sourceLimit", SOURCE_LIMIT, MOST_SOURCES)
-    return Describe(ident[:_ID_CHARS], sources, page, _scope(fields))
+    return Describe(ident[:ID_CHARS], sources, page, _scope(fields))
+
+
+_ASKED = re.compile(r"(?i)(?:(next|previous)\s+(?:(?:of|to|after|before)\s+)?)?(?:messages?\s+)?(\S.*)")
+_NUMBERS = re.compile(r"(\d{1,9})(?:\s*(?:-|\u2013|to)\s*(\d{1,9}))?")
+
+
+def numbers_in(ident: str, number_of: Callable[[str], int]) -> tuple[int, int]:
+    """The first and last number of the messages asked for: "12", "12-58", "next 58", "previous dcm_...".
+
+    The next and previous ones are as many as those named. Both are 0 where `number_of` an id is.
+    """
+    asked = _ASKED.fullmatch(ident)
+    step, name = (asked[1] or "", asked[2]) if asked else ("", ident)
+    if found := _NUMBERS.fullmatch(name):
+        first, last = sorted((int(found[1]), int(found[2] or found[1])))
+    else:
+        first = last = number_of(name)
+    forward = (last - first + 1) * {"": 0, "next": 1, "previous": -1}[step.lower()]
+    return (first + forward, last + forward) if last else (0, 0)
 
 
 def names_session(text: str, session: str, name: str | None) -> bool:

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from palimpsest.core.recall.lineage import Lineage
-from palimpsest.core.recall.quotes import Hit
+from palimpsest.core.recall.quotes import Hit, Quote
 from palimpsest.core.recall.tool_calls import DESCRIBE, GREP, PAGE_CHARS
 from palimpsest.core.recall.words import SearchEntry
 from palimpsest.core.view.compaction import context_id, reference_to
@@ -31,7 +31,7 @@ from palimpsest.core.wire.json_text import encoded
 
 _CONVERSATION, _SUMMARY, _PAYLOAD = "dcc_", "dcs_", "dcp_"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_UUID_DIGITS = re.compile(r"[0-9a-f]{32}")
+_UUID_DIGITS = re.compile(r"([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 _MESSAGE = re.compile(r"(?:dc[mp]_)?([0-9a-f]{4,64})")
 
 
@@ -72,21 +72,14 @@ def _without_dashes(ident: str) -> str:
 
 
 def _with_dashes(digits: str) -> str:
-    low = digits.lower()
-    if not _UUID_DIGITS.fullmatch(low):
-        return digits
-    return "-".join((low[:8], low[8:12], low[12:16], low[16:20], low[20:]))
+    found = _UUID_DIGITS.fullmatch(digits.lower())
+    return "-".join(found.groups()) if found else digits
 
 
 # Characters of a large payload shown among hits (C11), and when it is described (C05).
 REFERENCE_CHARS = 1_200
 PREVIEW_CHARS = 4_000
 _LINE_CHARS = 160
-# Not from `calendar`, whose names depend on the locale.
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July"),
-    *("August", "September", "October", "November", "December"),
-)
 
 Json = dict[str, Any]
 
@@ -96,92 +89,133 @@ def time_of(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def month_of(at: float) -> str:
-    """Month and year of UTC seconds: "May 2026"."""
-    day = datetime.fromtimestamp(at, UTC)
-    return f"{_MONTHS[day.month - 1]} {day.year}"
-
-
-def first_line(text: str) -> str:
-    """The first line that is not blank, cut where it is long."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "\u2026"
-
-
 def grep_result(
-    session: str,
-    hits: Sequence[Hit],
-    facts: Mapping[str, tuple[str, int, Lineage | None]],
-    found: int,
-    *,
-    is_counted: bool,
+    session: str, hits: Sequence[Hit], lineages: Mapping[str, Lineage], found: int, *, is_counted: bool
 ) -> Json:
     """The result of a search that `found` so many entries, or more unless `is_counted`.
 
-    `facts`: by a hit's id its session, a message's tokens, and a summary's lineage. A message has neither
-    depth nor sources; a large payload is shown by its head and tail.
+    `lineages`: of summaries, by their ids. Messages beside the hits are hits of their own, in order.
     """
+    sides = {place: quote for hit in hits for place, quote in hit.sides.items()}
+    for hit in hits:
+        sides.pop(hit.quote.entry.place, None)
     return {
         "tool": GREP,
         "session": session,
         "conversation": conversation_id(session),
         "totalFound": found,
         **({} if is_counted else {"totalFoundIsAtLeast": True}),
-        "results": [_item(hit, *facts[hit.quote.entry.id]) for hit in hits],
+        "results": [_hit(hit.quote, session, lineages.get(hit.quote.entry.id)) for hit in hits],
+        "beside": [_line(sides[place]) for place in sorted(sides)],
     }
 
 
-def reference(entry: SearchEntry, tokens: int) -> Json:
+def _line(quote: Quote) -> str:
+    """A message beside a hit, on one line: number, turn, date, speaker and text."""
+    turn, date, speaker = _place(quote.entry).values()
+    return f"{quote.entry.place}, turn {turn}, {date}, {speaker}: {quote.text}"
+
+
+def _hit(quote: Quote, session: str, lineage: Lineage | None) -> Json:
+    """A hit; a message on the path is named by its number."""
+    entry, is_message = quote.entry, quote.entry.kind == "message"
+    about: Json = {
+        "id": str(entry.place) if is_message and entry.turn else entry.id,
+        "kind": "" if is_message else entry.kind,
+        "message": 0 if is_message else entry.place,
+        "session": "" if entry.session == session else entry.session,
+        **_place(entry),
+        "head": quote.head,
+    }
+    if lineage:
+        about |= {"depth": lineage.depth, "sourceMessageCount": len(lineage.sources)}
+    elif entry.kind == "payload":
+        about |= reference(entry)
+    return {name: said for name, said in about.items() if said or name == "depth"} | {"snippet": quote.text}
+
+
+def _place(entry: SearchEntry) -> Json:
+    """Where a message stands, and whose it is."""
+    return {"turn": entry.turn, "date": time_of(entry.at)[:10], "speaker": entry.name or entry.role}
+
+
+def reference(entry: SearchEntry) -> Json:
     """The short form of a large payload: its size, and its head and tail with its id."""
     return {
-        "tokens": tokens,
+        "tokens": entry.tokens,
         "totalChars": len(entry.text),
         "summary": cut(entry.text, REFERENCE_CHARS, entry.id),
     }
 
 
+def messages_result(
+    entries: Sequence[SearchEntry], last: int, session: str, page: tuple[int, int] | None
+) -> Json:
+    """As many of the messages as a page holds, in order, and which are next; `last` is the last one wanted.
+
+    The page's first message begins at the offset; one that is cut goes on there in the next page.
+    """
+    offset, room = page or (0, PAGE_CHARS)
+    said: list[Json] = []
+    following: Json | None = None
+    for entry in entries:
+        text, rest = entry.text[offset:], {"id": f"{entry.place}-{last}"}
+        if said and len(text) > room:
+            following = rest
+            break
+        said.append({"id": str(entry.place), **_place(entry), "text": text[:room]})
+        if len(text) > room:
+            following = rest | {"offset": offset + room}
+            break
+        room, offset = max(0, room - len(text) - len(encoded(_place(entry)))), 0
+    if following is None and entries[-1].place < last:
+        following = {"id": f"{entries[-1].place + 1}-{last}"}
+    return {"tool": DESCRIBE, "session": session, "messages": said, "next": following}
+
+
 def summary_result(
-    entry: SearchEntry,
-    session: str,
-    lineage: Lineage,
-    sources: Sequence[SearchEntry],
-    page: tuple[int, int] | None,
+    entry: SearchEntry, lineage: Lineage, sources: Sequence[SearchEntry], page: tuple[int, int] | None
 ) -> Json:
     """A page of a summary, without its fence, and the first messages that it was made from, in order."""
     return {
-        **_head(entry, session),
+        **_head(entry),
         "depth": lineage.depth,
         "node": lineage.kind,
         "parents": [summary_id(parent) for parent in lineage.parents],
-        **_page(entry.text, page or (0, PAGE_CHARS)),
+        **_page(entry.text, page),
         "sourceMessageCount": len(lineage.sources),
         "sources": [
-            {"id": one.id, "role": one.role, "time": time_of(one.at), "firstLine": first_line(one.text)}
+            {
+                **{"id": one.id, "role": one.role, "time": time_of(one.at)},
+                "firstLine": one.text.strip().partition("\n")[0][:_LINE_CHARS],
+            }
             for one in sources
         ],
     }
 
 
-def message_result(entry: SearchEntry, session: str, page: tuple[int, int] | None) -> Json:
-    """A page of a message; the first page begins with its role."""
-    chosen = _page(entry.text, page or (0, PAGE_CHARS))
+def message_result(entry: SearchEntry, count: int, page: tuple[int, int] | None) -> Json:
+    """A page of a message, and which is next; without a `page` a payload's head and tail.
+
+    `count`: the messages of its path. The first page begins with the message's role.
+    """
+    known: Json = {**_head(entry), "role": entry.role}
+    if here := entry.turn and entry.place:
+        known |= {"message": here, "turn": entry.turn, "next": str(here + 1) if here < count else None}
+    if entry.kind == "payload" and page is None:
+        return {
+            **known,
+            "tokens": entry.tokens,
+            "preview": shown(entry.text, PREVIEW_CHARS, reference_to(DESCRIBE, entry.id))[:PREVIEW_CHARS],
+            "totalChars": len(entry.text),
+            "nextOffset": 0,
+            "howToRead": f"{DESCRIBE} with this id, offset 0 and a limit of up to 16000 gives the first "
+            "page; each page says the offset of the next.",
+        }
+    chosen = _page(entry.text, page)
     if not chosen["offset"]:
         chosen["text"] = f"{entry.role}: {chosen['text']}"
-    return {**_head(entry, session), "role": entry.role, **chosen}
-
-
-def payload_result(entry: SearchEntry, session: str, tokens: int) -> Json:
-    """Head and tail of a large payload, and how to read the rest."""
-    return {
-        **_head(entry, session),
-        "role": entry.role,
-        "tokens": tokens,
-        "preview": shown(entry.text, PREVIEW_CHARS, reference_to(DESCRIBE, entry.id))[:PREVIEW_CHARS],
-        "totalChars": len(entry.text),
-        "nextOffset": 0,
-        "howToRead": f"{DESCRIBE} with this id, offset 0 and a limit of up to 16000 gives the first page; "
-        "each page says the offset of the next.",
-    }
+    return known | chosen
 
 
 def error_result(code: str, message: str) -> str:
@@ -189,44 +223,23 @@ def error_result(code: str, message: str) -> str:
     return encoded({"error": {"code": code, "message": message}}).decode()
 
 
-def _head(entry: SearchEntry, session: str) -> Json:
+def _head(entry: SearchEntry) -> Json:
     return {
         "tool": DESCRIBE,
         "id": entry.id,
         "kind": entry.kind,
-        "session": session,
-        "conversation": conversation_id(session),
+        "session": entry.session,
+        "conversation": conversation_id(entry.session),
         "time": time_of(entry.at),
     }
 
 
-def _page(text: str, page: tuple[int, int]) -> Json:
-    start = min(page[0], len(text))
-    stop = min(len(text), start + page[1])
+def _page(text: str, page: tuple[int, int] | None) -> Json:
+    offset, size = page or (0, PAGE_CHARS)
+    start, stop = min(offset, len(text)), min(len(text), offset + size)
     return {
         "text": text[start:stop],
         "offset": start,
         "totalChars": len(text),
         "nextOffset": stop if stop < len(text) else None,
     }
-
-
-def _item(hit: Hit, session: str, tokens: int, lineage: Lineage | None) -> Json:
-    entry = hit.quote.entry
-    item: Json = {
-        "id": entry.id,
-        "kind": entry.kind,
-        "role": entry.role or None,
-        "session": session,
-        "time": time_of(entry.at),
-        "month": month_of(entry.at),
-        "snippet": hit.quote.text,
-        "depth": lineage.depth if lineage else None,
-        "sourceMessageCount": len(lineage.sources) if lineage else None,
-    }
-    if entry.kind == "payload":
-        item |= reference(entry, tokens)
-    for name, quotes in (("before", hit.before), ("after", hit.after)):
-        if quotes:
-            item[name] = [f"{quote.entry.role}: {quote.text}" for quote in quotes]
-    return item

@@ -209,7 +209,8 @@ Kind = Literal["message", "summary", "payload"]
 class SearchEntry:
     """A searchable message, summary or payload. `place` is its position: neighbours differ by one.
 
-    `role` is "" except for messages. `at` is UTC seconds.
+    `role` is "" except for messages. `at` is UTC seconds. `turn` counts the user's messages up to it; 0 where
+    the path is unknown, and `place` then is no number of a message. `name`: whom the message itself names.
     """
 
     id: str
@@ -218,6 +219,10 @@ class SearchEntry:
     place: int
     at: float
     text: str
+    turn: int = 0
+    name: str = ""
+    tokens: int = 0
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,28 +7,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from palimpsest.core.recall.filters import ANY, Filters
-from palimpsest.core.recall.quotes import Hit, hits_of
-from palimpsest.core.recall.rank import APART, FOUND, Scored, Weights, ranked
-from palimpsest.core.recall.searchable_text import is_recall_output_body
+from palimpsest.core.recall.quotes import READ_BY_MODELS, READ_BY_PEOPLE, Hit, hits_of
+from palimpsest.core.recall.rank import APART, FOUND, Scored, ranked
+from palimpsest.core.recall.searchable_text import is_recall_output_body, name_in
 from palimpsest.core.recall.talk import Query, query_of
 from palimpsest.core.recall.tool_results import payload_id, summary_id
-from palimpsest.core.recall.words import CorpusStatistics, Kind, SearchEntry, Words, joined, plain
+from palimpsest.core.recall.words import CorpusStatistics, SearchEntry, Words, joined, plain
+from palimpsest.core.text.secrets import without_secrets
 from palimpsest.core.view.compaction import context_id
 from palimpsest.proxy.recall.indexing import Indexer, IndexLag, RecallSwitch, text_of
 from palimpsest.settings.compacting import RecallSettings
-from palimpsest.storage.search import RecallRow, Search
+from palimpsest.storage.history import History
+from palimpsest.storage.search import RecallRow
+from palimpsest.storage.store import Store
 
 Scope = Literal["branch", "session", "namespace"]
+Places = Mapping[bytes, tuple[int, int]]
+"""The number and the turn of each message of a path, by its chain, in order."""
 
 # Rows read from the index as candidates, and those of them whose neighbours are read.
 _CANDIDATES = 200
 _MOST_CANDIDATES = 500
-_IN_CONTEXT = 40
+_IN_CONTEXT = 100
 _SHOWN = frozenset({"live", "incomplete"})
 _NOTHING = CorpusStatistics(1, 1.0, {})
 _CURRENT = IndexLag((), is_all=True)
@@ -39,7 +44,7 @@ class Where:
     """What is searched: a session up to `head` (branch), all of it, or all sessions of the namespace.
 
     `question`: the newest user message, if a model searches; user messages with exactly this text are no
-    hits.
+    hits. `is_tool`: a tool searches, which gets shorter quotes and no secrets.
     """
 
     namespace: str
@@ -47,18 +52,18 @@ class Where:
     head: bytes
     scope: Scope = "branch"
     question: str = ""
+    is_tool: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
     """The hits, best first, and `found`, the number of matching entries, returned or not.
 
-    `is_counted`: `found` is exact, else a lower bound. `rows`: the hits' stored rows by id. `is_current`:
-    everything recorded before the search was searched.
+    `is_counted`: `found` is exact, else a lower bound. `is_current`: everything recorded before the search
+    was searched.
     """
 
     hits: Sequence[Hit]
-    rows: dict[str, RecallRow]
     found: int
     is_counted: bool
     is_current: bool
@@ -74,17 +79,24 @@ class _Matching:
     is_all: bool = True
 
 
+async def places_of(history: History, where: Where) -> Places:
+    """The messages of the branch. StoreError.
+
+    A turn begins with a message of the user; what precedes the first one belongs to turn 1.
+    """
+    places: dict[bytes, tuple[int, int]] = {}
+    turn = 0
+    for number, entry in enumerate(await history.path(where.namespace, where.session, where.head), 1):
+        turn += entry.role == "user"
+        places[entry.chain] = number, max(1, turn)
+    return places
+
+
 class Searcher:
     """Searches sessions and namespaces."""
 
-    def __init__(
-        self,
-        search: Search,
-        indexing: Indexer,
-        switch: RecallSwitch,
-        how: RecallSettings,
-    ) -> None:
-        self._search = search
+    def __init__(self, store: Store, indexing: Indexer, switch: RecallSwitch, how: RecallSettings) -> None:
+        self._store = store
         self._indexing = indexing
         self._switch = switch
         self._how = how
@@ -101,42 +113,52 @@ class Searcher:
         has_index = await self._switch.is_on(where.namespace, session) if session else self._switch.by_default
         behind = await self._indexing.caught_up(where.namespace, session) if has_index else _CURRENT
         query = await asyncio.to_thread(query_of, text, self._words)
-        late, is_current = await self._late(where, behind, query)
-        matching = await self._candidates(where, query, limit, has_index, only)
+        search = _Search(self._store, self._how, self._words, where, query, only)
+        if where.scope == "branch":
+            search.places = await places_of(self._store.history, where)
+        late, is_current = list[RecallRow](), behind.is_all
+        if behind.sessions and query.text:
+            late, is_all = await search.scanned(behind.sessions, by_words=True, only=ANY)
+            is_current = is_current and is_all
+        matching = await search.candidates(limit, has_index=has_index)
         holdings = matching.holdings
         if late:
-            holdings = joined(holdings, await asyncio.to_thread(self._holdings, query, late))
-        rows, others = await asyncio.to_thread(_chosen, matching, late, only)
-        around = await self._around(where, rows)
-        weights = FOUND if where.scope == "branch" else APART
-        hits = await asyncio.to_thread(self._hits, query, rows, around, holdings, weights, only, limit)
-        every = {self._id(row): row for row in (*rows, *around)}
-        hit_rows = {hit.quote.entry.id: every[hit.quote.entry.id] for hit in hits}
+            holdings = joined(holdings, await asyncio.to_thread(search.holdings, late))
+        rows, others = await asyncio.to_thread(search.chosen, matching, late)
+        around = await search.around(rows)
+        hits = await asyncio.to_thread(search.hits, rows, around, holdings, limit)
         # Hits found through their neighbours count as matches too.
-        found = len({*map(self._id, (*rows, *others)), *hit_rows})
-        return SearchAnswer(hits, hit_rows, found, matching.is_all, is_current)
+        found = {*map(search.id_of, (*rows, *others)), *(hit.quote.entry.id for hit in hits)}
+        return SearchAnswer(hits, len(found), matching.is_all, is_current)
 
     def forget(self) -> None:
         """Forget all cached words (P6)."""
         self._words.forget()
         self._indexing.forget()
 
-    async def _late(self, where: Where, behind: IndexLag, query: Query) -> tuple[list[RecallRow], bool]:
-        """Matches in sessions that are not fully indexed, by scanning; and whether all were scanned."""
-        if not behind.sessions or not query.text:
-            return [], behind.is_all
-        by_words = self._is_wanted(query, by_words=True)
-        scanned = await self._search.scan(where.namespace, behind.sessions, by_words, _CANDIDATES)
-        return await self._allowed(where, self._fitting(scanned.rows)), behind.is_all and scanned.is_all
 
-    async def _candidates(
-        self, where: Where, query: Query, limit: int, has_index: bool, only: Filters
-    ) -> _Matching:
-        """Matching rows that may be shown. Reads more from the index if other branches take up the
-        candidates.
+class _Search:
+    """One search. `places`: of the messages of the branch, None for other scopes."""
 
-        Rows that `only` lets through beyond the best candidates are found by a scan.
+    places: Places | None = None
+
+    def __init__(
+        self, store: Store, how: RecallSettings, words: Words, where: Where, query: Query, only: Filters
+    ) -> None:
+        self._search = store.search
+        self._how = how
+        self._words = words
+        self._where = where
+        self._query = query
+        self._only = only
+
+    async def candidates(self, limit: int, *, has_index: bool) -> _Matching:
+        """Matching rows that may be shown. Reads more of the index if other branches take up the candidates.
+
+        A scan finds rows that pass the filters beyond the best candidates, substrings (C15), and everything
+        where no index was used.
         """
+        where, query, only = self._where, self._query, self._only
         session = None if where.scope == "namespace" else where.session
         matching = _Matching((), _NOTHING)
         if has_index and query.words:
@@ -144,152 +166,144 @@ class Searcher:
                 found = await self._search.find(
                     where.namespace, session, query.every, most, self._how.search_bytes
                 )
-                rows = await self._allowed(where, found.rows)
-                meant = await asyncio.to_thread(_meant, rows, only)
+                rows = await asyncio.to_thread(self._allowed, found.rows)
+                meant = await asyncio.to_thread(self._meant, rows)
                 is_enough = sum(row.kind == "message" for row in meant) >= limit
                 if is_enough or len(found.rows) < most:
                     break
-            others = await self._on_path(where, [row for row in found.others if row.state in _SHOWN])
+            others = [row for row in found.others if row.state in _SHOWN and self._is_inside(row)]
             is_all = found.is_all and not (only.reads_bodies and others)
             matching = _Matching(rows, found.holdings, others, is_all)
             if (rows or others) and (is_enough or only == ANY or not others):
                 return matching
         if not query.text:
             return matching
-        return await self._scanned(where, query, has_index, only, matching)
+        by_words = not has_index or bool(matching.others)
+        read, is_all = await self.scanned([session] if session else None, by_words=by_words, only=only)
+        if not matching.rows:
+            return _Matching(read, await asyncio.to_thread(self.holdings, read), (), is_all)
+        return replace(matching, rows=_unique([*matching.rows, *read]), is_all=is_all)
 
-    async def _scanned(
-        self, where: Where, query: Query, has_index: bool, only: Filters, known: _Matching
-    ) -> _Matching:
-        """`known` with the matches of a scan: by substring (C15), and by words if no index was used."""
-        by_words = not has_index or bool(known.others)
-        is_wanted = self._is_wanted(query, by_words=by_words, only=only)
-        sessions = None if where.scope == "namespace" else [where.session]
-        scanned = await self._search.scan(where.namespace, sessions, is_wanted, _CANDIDATES)
-        read = self._fitting(scanned.rows)
-        if not known.rows:
-            holdings = await asyncio.to_thread(self._holdings, query, read)
-            known = _Matching((), holdings, (), is_all=True)
-        rows = _unique([*known.rows, *await self._allowed(where, read)])
-        is_all = scanned.is_all and len(read) == len(scanned.rows)
-        return _Matching(rows, known.holdings, known.others, is_all)
-
-    def _fitting(self, rows: Sequence[RecallRow]) -> list[RecallRow]:
-        """The first row, and the others that fit into `search_bytes`."""
-        return [*rows[:1], *_within(rows[1:], self._how.search_bytes - _size(rows[:1]))]
-
-    def _is_wanted(self, query: Query, *, by_words: bool, only: Filters = ANY) -> Callable[[RecallRow], bool]:
+    async def scanned(
+        self, sessions: Sequence[str] | None, *, by_words: bool, only: Filters
+    ) -> tuple[list[RecallRow], bool]:
+        """Rows that may be shown and hold the query, or a word of it; whether these are all. StoreError."""
+        query = self._query
         wanted, looked_for, beginnings = plain(query.text), frozenset(query.every), query.beginnings
 
         def is_wanted(row: RecallRow) -> bool:
-            if only != ANY and not _is_meant(row, only):
+            if only != ANY and not only.holds(row.kind, row.role, row.body):
                 return False
             text = text_of(row)
             return wanted in plain(text) or (
                 by_words and not looked_for.isdisjoint(self._words.of(text, beginnings))
             )
 
-        return is_wanted
+        scanned = await self._search.scan(self._where.namespace, sessions, is_wanted, _CANDIDATES)
+        first, rest = scanned.rows[:1], scanned.rows[1:]
+        read = [*first, *_within(rest, self._how.search_bytes - _size(first))]
+        is_all = scanned.is_all and len(read) == len(scanned.rows)
+        return await asyncio.to_thread(self._allowed, read), is_all
 
-    def _holdings(self, query: Query, rows: Sequence[RecallRow]) -> CorpusStatistics:
-        beginnings = query.beginnings
+    def holdings(self, rows: Sequence[RecallRow]) -> CorpusStatistics:
+        """The statistics of rows that are not in the index."""
+        beginnings = self._query.beginnings
         held = [Counter(self._words.of(text_of(row), beginnings)) for row in rows]
-        holding = {word: sum(word in words for words in held) for word in query.every}
+        holding = {word: sum(word in words for words in held) for word in self._query.every}
         length = sum(words.total() for words in held) / max(1, len(held))
         return CorpusStatistics(max(1, len(held)), max(1.0, length), holding)
 
-    async def _allowed(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
-        """Rows that may be shown: in the scope, not rejected or undone, no results of our own tools."""
-        return await self._on_path(where, await asyncio.to_thread(_shown, rows, where.question))
+    def chosen(
+        self, matching: _Matching, late: Sequence[RecallRow]
+    ) -> tuple[list[RecallRow], list[RecallRow]]:
+        """The matching rows that are ranked, and those that are only counted.
 
-    async def _on_path(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
-        """The rows on the path, if the scope is a branch; else all."""
-        if where.scope != "branch" or not rows:
-            return list(rows)
-        on_path = await self._search.on_path(
-            where.namespace, where.session, where.head, [row.chain for row in rows]
-        )
-        return [row for row in rows if row.chain in on_path]
+        Summaries are included only if no message matches. Rows that a filter must read to judge are not
+        counted.
+        """
+        only = self._only
+        rows = self._meant(_unique([*matching.rows, *late]))
+        others = [row for row in matching.others if not only.reads_bodies and only.may_be(row.kind, row.role)]
+        if messages := [row for row in rows if row.kind == "message"]:
+            return messages, [row for row in others if row.kind == "message"]
+        return rows, others
 
-    async def _around(self, where: Where, rows: Sequence[RecallRow]) -> list[RecallRow]:
+    async def around(self, rows: Sequence[RecallRow]) -> list[RecallRow]:
         """The best of these rows, and the messages up to two places before and after them on the path.
 
         Empty for other scopes than a branch. Neighbours beyond `search_bytes` are left out.
         """
-        if where.scope != "branch":
-            return []
-        here = {row.chain: row for row in rows[:_IN_CONTEXT] if row.kind == "message"}
-        known = dict(here)
-        fresh = list(here)
-        for _ in range(2):
-            beside = await self._search.neighbours(where.namespace, where.session, fresh[:64])
-            found = [row for each in beside.values() for row in (each.before, *each.after) if row is not None]
-            new = await self._allowed(where, [row for row in found if row.chain not in known])
-            known.update({row.chain: row for row in new})
-            fresh = [row.chain for row in new]
-            if not fresh:
-                break
-        read = {row.chain for row in rows}
-        around = [row for chain, row in known.items() if chain not in read]
-        return [*here.values(), *_within(around, self._how.search_bytes - _size(rows))]
+        path = list(self.places or ())
+        best = [row for row in rows[:_IN_CONTEXT] if row.kind == "message"] if path else []
+        places = [self.places[row.chain][0] for row in best if self.places]
+        beside = dict.fromkeys(
+            path[at] for place in places for at in range(place - 3, place + 2) if at in range(len(path))
+        )
+        unread = [chain for chain in beside if chain not in {row.chain for row in rows}]
+        found = await self._search.those(self._where.namespace, self._where.session, unread)
+        around = await asyncio.to_thread(self._allowed, found)
+        return [*best, *_within(around, self._how.search_bytes - _size(rows))]
 
-    def _hits(
+    def hits(
         self,
-        query: Query,
         rows: Sequence[RecallRow],
         around: Sequence[RecallRow],
         holdings: CorpusStatistics,
-        weights: Weights,
-        only: Filters,
         limit: int,
     ) -> list[Hit]:
-        every = {self._id(row): row for row in (*rows, *around)}
-        entries = {
-            ident: SearchEntry(ident, self._kind(row), row.role, row.depth, row.at, text_of(row))
-            for ident, row in every.items()
-        }
+        """The best of the rows, and of those around them, with quotes."""
+        query, only, where = self._query, self._only, self._where
+        every = {self.id_of(row): row for row in (*rows, *around)}
+        entries = {ident: self._entry(ident, row) for ident, row in every.items()}
+        weights = FOUND if where.scope == "branch" else APART
         scored = ranked(query, list(entries.values()), holdings, self._words, weights)
         if only != ANY:
-            scored = [found for found in scored if _is_meant(every[found.entry.id], only)]
+            scored = [found for found in scored if self._meant([every[found.entry.id]])]
         if not scored:
             # Substring matches have no score: the newest come first.
-            scored = [Scored(entries[self._id(row)], 1.0) for row in rows]
+            scored = [Scored(entries[self.id_of(row)], 1.0) for row in rows]
         # Positions are unique on a path alone.
         on_path = entries.values() if around else ()
         beside = {entry.place: entry for entry in on_path if entry.kind == "message"}
-        return hits_of(scored, beside, query, self._words, limit=limit)
+        room = READ_BY_MODELS if where.is_tool else READ_BY_PEOPLE
+        return hits_of(scored, beside, query, self._words, limit=limit, room=room)
 
-    def _id(self, row: RecallRow) -> str:
+    def id_of(self, row: RecallRow) -> str:
         """The row's public id (C10)."""
-        kind = self._kind(row)
-        if kind == "summary":
+        if row.kind == "summary":
             return summary_id(row.ref.decode())
-        return payload_id(row.chain) if kind == "payload" else context_id(row.chain)
+        is_large = row.tokens > self._how.large_payload_tokens
+        return payload_id(row.chain) if is_large else context_id(row.chain)
 
-    def _kind(self, row: RecallRow) -> Kind:
-        return "payload" if row.tokens > self._how.large_payload_tokens else row.kind
+    def _entry(self, ident: str, row: RecallRow) -> SearchEntry:
+        is_message = row.kind == "message"
+        is_large = row.tokens > self._how.large_payload_tokens
+        number, turn = (self.places or {}).get(row.chain, (row.depth, 0)) if is_message else (row.depth, 0)
+        text = without_secrets(text_of(row)) if self._where.is_tool else text_of(row)
+        name = name_in(row.body) if is_message else ""
+        kind = "payload" if is_large else row.kind
+        return SearchEntry(ident, kind, row.role, number, row.at, text, turn, name, row.tokens, row.session)
 
+    def _meant(self, rows: Sequence[RecallRow]) -> list[RecallRow]:
+        return [row for row in rows if self._only.holds(row.kind, row.role, row.body)]
 
-def _chosen(
-    matching: _Matching, late: Sequence[RecallRow], only: Filters
-) -> tuple[list[RecallRow], list[RecallRow]]:
-    """The matching rows that are ranked, and those that are only counted.
+    def _is_inside(self, row: RecallRow) -> bool:
+        return self.places is None or row.chain in self.places
 
-    Summaries are included only if no message matches. Rows that `only` must read to judge are not counted.
-    """
-    rows = _meant(_unique([*matching.rows, *late]), only)
-    others = [] if only.reads_bodies else [row for row in matching.others if only.may_be(row.kind, row.role)]
-    if messages := [row for row in rows if row.kind == "message"]:
-        return messages, [row for row in others if row.kind == "message"]
-    return rows, others
+    def _allowed(self, rows: Sequence[RecallRow]) -> list[RecallRow]:
+        """Rows that may be shown: in the scope, not rejected or undone, no results of our own tools.
 
-
-def _meant(rows: Sequence[RecallRow], only: Filters) -> list[RecallRow]:
-    return [row for row in rows if _is_meant(row, only)]
-
-
-def _is_meant(row: RecallRow, only: Filters) -> bool:
-    return only.holds(row.kind, row.role, row.body)
+        Nor the question itself.
+        """
+        shown = []
+        question = self._where.question
+        for row in filter(self._is_inside, rows):
+            is_message = row.kind == "message"
+            is_echo = is_message and is_recall_output_body(row.body)
+            is_question = question and is_message and row.role == "user" and text_of(row).strip() == question
+            if row.state in _SHOWN and not is_echo and not is_question:
+                shown.append(row)
+        return shown
 
 
 def _unique(rows: Sequence[RecallRow]) -> list[RecallRow]:
@@ -308,17 +322,3 @@ def _within(rows: Sequence[RecallRow], most_bytes: int) -> list[RecallRow]:
 
 def _size(rows: Sequence[RecallRow]) -> int:
     return sum(len(row.body) for row in rows)
-
-
-def _shown(rows: Sequence[RecallRow], question: str) -> list[RecallRow]:
-    """Those that are neither rejected nor undone, no results of our own tools, nor the question itself."""
-    shown = []
-    for row in rows:
-        is_message = row.kind == "message"
-        is_echo = is_message and is_recall_output_body(row.body)
-        is_question = (
-            bool(question) and is_message and row.role == "user" and text_of(row).strip() == question
-        )
-        if row.state in _SHOWN and not is_echo and not is_question:
-            shown.append(row)
-    return shown

@@ -15,7 +15,7 @@ from typing import Literal
 import structlog
 
 from palimpsest.core.recall.lineage import FoldedSummary, Lineage, folded_on, lineages_of
-from palimpsest.core.recall.searchable_text import summary_text, whole_text
+from palimpsest.core.recall.searchable_text import name_in, summary_text, whole_text
 from palimpsest.core.recall.tool_calls import (
     DESCRIBE,
     GREP,
@@ -24,6 +24,7 @@ from palimpsest.core.recall.tool_calls import (
     Grep,
     UnreadableCall,
     names_session,
+    numbers_in,
     read_call,
 )
 from palimpsest.core.recall.tool_results import (
@@ -34,14 +35,15 @@ from palimpsest.core.recall.tool_results import (
     error_result,
     grep_result,
     message_result,
+    messages_result,
     payload_id,
-    payload_result,
     summary_id,
     summary_result,
 )
-from palimpsest.core.recall.words import SearchEntry
+from palimpsest.core.recall.words import Kind, SearchEntry
 from palimpsest.core.runtime.events import Event
 from palimpsest.core.text.fence import sendable
+from palimpsest.core.text.secrets import without_secrets
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import RecallDisabled, StoreError
@@ -49,13 +51,16 @@ from palimpsest.proxy.archive import session_named
 from palimpsest.proxy.jobs import logged
 from palimpsest.proxy.journal_rows import event_rows
 from palimpsest.proxy.recall.indexing import RecallSwitch
-from palimpsest.proxy.recall.searching import Searcher, Where
+from palimpsest.proxy.recall.searching import Places, Searcher, Where, places_of
 from palimpsest.storage.compactions import StoredCompaction
-from palimpsest.storage.history import MessageRow
 from palimpsest.storage.store import Store
 
 _log = structlog.get_logger("palimpsest.recall")
 _MOST_STEPS = 1_000
+# Messages read for one page: with what stands beside each text hardly more fit.
+_MOST_AT_ONCE = 50
+# The fewest digits of a message's id that name it (History.message).
+_LEAST_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,34 +107,31 @@ class RecallTools:
         RecallDisabled if recall is switched off for the session: nothing is read then. StoreError.
         """
         await self.switch.check(where.namespace, where.session)
+        where = replace(where, is_tool=True)
         if isinstance(asked, Grep):
             found = await self.searching.search(where, asked.query, asked.limit, asked.only)
-            # The session, the tokens and the lineage of each hit; lineages are read for summaries alone.
-            known: dict[str, Mapping[str, Lineage]] = {}
-            facts: dict[str, tuple[str, int, Lineage | None]] = {}
-            for ident, row in found.rows.items():
-                lineage = None
-                if row.kind == "summary":
-                    if row.session not in known:
-                        made = await self.store.compactions.of_session(where.namespace, row.session)
-                        known[row.session] = await self._lineages(where.namespace, row.session, made)
-                    lineage = known[row.session].get(row.ref.decode())
-                facts[ident] = row.session, row.tokens, lineage
+            lineages: dict[str, Lineage] = {}
+            for session in {
+                hit.quote.entry.session for hit in found.hits if hit.quote.entry.kind == "summary"
+            }:
+                made = await self.store.compactions.of_session(where.namespace, session)
+                read = await self._lineages(where.namespace, session, made)
+                lineages |= {summary_id(ident): lineage for ident, lineage in read.items()}
             result: Json | None = grep_result(
-                where.session, found.hits, facts, found.found, is_counted=found.is_counted
+                where.session, found.hits, lineages, found.found, is_counted=found.is_counted
             )
-            recalled: Json = {"tool": GREP, "asked": sendable(asked.query)}
-            recalled |= {"resultCount": len(found.hits), "totalFound": found.found}
+            about = GREP, asked.query, len(found.hits), found.found
         else:
             result = await self._described(where, asked)
-            recalled = {"tool": DESCRIBE, "asked": sendable(asked.ident)}
-            recalled |= dict.fromkeys(("resultCount", "totalFound"), int(result is not None))
-        scope = asked.scope
+            about = DESCRIBE, asked.ident, int(result is not None), int(result is not None)
+        task = asked.scope.task
         # `requestedSession` is the one asked for, `effectiveSession` the one read.
-        recalled |= {
+        recalled: Json = {
+            **dict(zip(("tool", "asked", "resultCount", "totalFound"), about, strict=True)),
+            "asked": sendable(about[1]),
             "via": asking.via,
-            "requestedSession": sendable(scope.task) if scope.task is not None else None,
-            "explicitUserRequest": scope.explicit,
+            "requestedSession": sendable(task) if task is not None else None,
+            "explicitUserRequest": asked.scope.explicit,
             "effectiveSession": where.session,
         }
         rows = event_rows([Event("context_recalled", recalled)], time.time(), self.new_id)
@@ -203,71 +205,56 @@ class RecallTools:
         return await asyncio.to_thread(lineages_of, covered[::-1])
 
     async def _described(self, where: Where, asked: Describe) -> Json | None:
-        """The entry; None when there is none with this id in the scope. StoreError."""
-        summary = await self._summary(where, asked)
-        return summary if summary is not None else await self._message(where, asked)
+        """The entry or the messages; None when there are none in the scope. StoreError."""
+        places = await places_of(self.store.history, where)
+        path = list(places)
 
-    async def _summary(self, where: Where, asked: Describe) -> Json | None:
-        namespace, session, history = where.namespace, where.session, self.store.history
+        def number_of(ident: str) -> int:
+            digits = chain_digits_of(ident) or ""
+            is_id = len(digits) >= _LEAST_DIGITS
+            return next((n for n, chain in enumerate(path, 1) if is_id and chain.hex().startswith(digits)), 0)
+
+        first, last = numbers_in(asked.ident, number_of)
+        chains = path[max(0, first - 1) : min(last, first + _MOST_AT_ONCE)]
+        if not last:
+            if (summary := await self._summary(where, asked, places)) is not None:
+                return summary
+            digits = (chain_digits_of(asked.ident) or "") if where.scope != "branch" else ""
+            start = bytes.fromhex(digits[: len(digits) // 2 * 2])
+            found = await self.store.history.message(where.namespace, start)
+            # Sessions with the same beginning share message ids: this session's row counts.
+            chains = [found[1].chain] if found else []
+        entries = await self._entries(where, chains, places)
+        if entries and (first < last or "-" in asked.ident):
+            return messages_result(entries, min(last, len(path)), where.session, asked.page)
+        return message_result(entries[0], len(path), asked.page) if entries else None
+
+    async def _entries(self, where: Where, chains: Sequence[bytes], places: Places) -> list[SearchEntry]:
+        """The messages that may be shown, in order and without secrets. StoreError."""
+        entries = []
+        for row in await self.store.history.those(where.namespace, where.session, chains):
+            is_large = row.tokens > self.large_payload_tokens
+            ident = payload_id(row.chain) if is_large else context_id(row.chain)
+            number, turn = places.get(row.chain, (row.depth, 0))
+            text = without_secrets(whole_text(row.body) or row.body.decode("utf-8", "surrogatepass"))
+            about = (turn, name_in(row.body), row.tokens, where.session)
+            kind: Kind = "payload" if is_large else "message"
+            if row.state in ("live", "incomplete"):
+                entries.append(SearchEntry(ident, kind, row.role, number, row.created_at, text, *about))
+        return entries
+
+    async def _summary(self, where: Where, asked: Describe, places: Places) -> Json | None:
+        namespace, session = where.namespace, where.session
         stored = await self.store.compactions.of_session(namespace, session)
         ident = compaction_of(asked.ident)
         found = next((one for one in stored if one.compaction.id == ident), None)
         if found is None or found.compaction.kind != "message_removal" or found.undone_at is not None:
             return None
         made = found.compaction
-        if where.scope == "branch" and not await self._is_on_path(where, where.head, made.watermark):
+        if where.scope == "branch" and made.watermark not in places:
             return None
         lineage = (await self._lineages(namespace, session, stored))[ident]
-        wanted = lineage.sources[: asked.source_limit]
-        by_chain: dict[bytes, MessageRow] = {}
-        # Mostly only their part of the path is read.
-        for end in (*wanted[-1:], made.watermark) if wanted else ():
-            rows = await history.messages(namespace, session, end, wanted[0])
-            by_chain = {row.chain: row for row in rows}
-            # After a rebase the sources may not be consecutive on one path.
-            if by_chain.keys() >= set(wanted):
-                break
-        sources = [
-            SearchEntry(
-                context_id(row.chain), "message", row.role, row.depth, row.created_at, whole_text(row.body)
-            )
-            for row in (by_chain[chain] for chain in wanted if chain in by_chain)
-        ]
-        text = summary_text(made.summary.encode("utf-8", "surrogatepass"))
-        entry = SearchEntry(summary_id(ident), "summary", "", 0, found.created_at, text)
-        return summary_result(entry, session, lineage, sources, asked.page)
-
-    async def _message(self, where: Where, asked: Describe) -> Json | None:
-        history, digits = self.store.history, chain_digits_of(asked.ident)
-        if digits is None:
-            return None
-        found = await history.message(where.namespace, bytes.fromhex(digits[: len(digits) // 2 * 2]))
-        if found is None or not found[1].chain.hex().startswith(digits):
-            return None
-        session, row = found
-        if session != where.session:
-            # Sessions with the same beginning share message ids: read this session's row.
-            path = await history.messages(where.namespace, where.session, row.chain)
-            if not path:
-                return None
-            row = path[-1]
-        # Outside a branch, anywhere in the session: on the path that ends at the message itself.
-        end = where.head if where.scope == "branch" else row.chain
-        if row.state not in ("live", "incomplete") or not await self._is_on_path(where, end, row.chain):
-            return None
-        is_large = row.tokens > self.large_payload_tokens
-        text = whole_text(row.body) or row.body.decode("utf-8", "surrogatepass")
-        entry = SearchEntry(
-            payload_id(row.chain) if is_large else context_id(row.chain),
-            "payload" if is_large else "message",
-            row.role,
-            row.depth,
-            row.created_at,
-            text,
-        )
-        if asked.page is None and is_large:
-            return payload_result(entry, where.session, row.tokens)
-        return message_result(entry, where.session, asked.page)
-
-    async def _is_on_path(self, where: Where, end: bytes, chain: bytes) -> bool:
-        return bool(await self.store.search.on_path(where.namespace, where.session, end, [chain]))
+        sources = await self._entries(where, lineage.sources[: asked.source_limit], places)
+        text = without_secrets(summary_text(made.summary.encode("utf-8", "surrogatepass")))
+        entry = SearchEntry(summary_id(ident), "summary", "", 0, found.created_at, text, session=session)
+        return summary_result(entry, lineage, sources, asked.page)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.core.recall.tool_calls import NAMES
+from palimpsest.core.view.masking import text_of
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.chat_answers import AnsweredChoice
 from palimpsest.core.wire.json_text import decoded, encoded
@@ -90,13 +91,7 @@ def name_of(call: Any) -> str:
 
 def newest_words(fields: Sequence[Any]) -> str:
     """The text of the newest user message; "" without one."""
-    for message in reversed(fields):
-        if message.get("role") == "user":
-            content = message.get("content")
-            parts = content if isinstance(content, list) else [{"text": content}]
-            texts = [part.get("text") for part in parts if isinstance(part, dict)]
-            return "\n".join([text for text in texts if isinstance(text, str)])
-    return ""
+    return next((text_of(message) for message in reversed(fields) if message.get("role") == "user"), "")
 
 
 def _id_of(call: Any) -> str:
