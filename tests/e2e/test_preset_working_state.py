@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.summary.working.session import session
+from tests.core.summary.session import session
 from tests.kit.agent import TOOLS, Call, works
 from tests.kit.chat import Chat
 from tests.kit.judge import are_sound, rewritten

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from palimpsest.core.history.message import RESULT_ROLES
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.text.message_text import text_of, text_with_calls
+from palimpsest.core.text.secrets import clean
 
 # Part of every summarizer's instructions.
 INSTRUCTION = (
@@ -147,3 +148,13 @@ def _parts(name: str) -> frozenset[str]:
 def _plain(text: str) -> str:
     """The text in lower case and without commas, so that 1,500 equals 1500."""
     return text.lower().replace(",", "")
+
+
+def checked_answer(answer: str, source: SummarySource, earlier: str) -> str:
+    """A model's answer without secrets, data and orders; a tool's words and unknown names are marked.
+
+    `earlier` is the record that the answer continues.
+    """
+    messages = [*(message for _, message in source.folded), *source.kept, *source.tail]
+    said = (earlier, source.previous, source.instructions, source.task, *map(text_with_calls, messages))
+    return grounded(attributed(clean(answer), source, earlier), said).text.strip()
