@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.core.summary.session import session
+from tests.core.summary.working.session import session
 from tests.kit.chat import Chat
 from tests.kit.journal import read
 from tests.kit.model import ModelServer

@@ -415,12 +415,12 @@ class _Asking:
                     (number, f"[{number}, continued]: {text[end:]}"),
                     *messages[1:],
                 ]
+            if not isinstance(message, Message) or message.answers is None:
+                whole = place
             left_chars -= len(text) + 2
             left_tokens -= taken + _BETWEEN_TOKENS
             if piece and min(left_chars, left_tokens) < 0:
                 break
-            if not isinstance(message, Message) or message.answers is None:
-                whole = place
             piece.append((number, text))
         else:
             return piece, []
@@ -440,11 +440,11 @@ class _Asking:
         first, last = _span([number for number, _ in piece], record)
         if self.form.template:
             return self._by_worker(new, so_far, record, first, last)
-        lists, tag = without_secrets(msgspec.json.encode(record.lists).decode()), self.form.record_tag
+        tag = self.form.record_tag
         shown = (
             (f"<{_HEAD}> (the assistant sees these anyway, do not repeat them)", self._head(), _HEAD),
-            (f"<{tag}>", so_far if record.entries else "(empty)", tag),
-            (f"<{_LISTS}>", lists if self.form.has_lists else "", _LISTS),
+            (f"<{tag}>", so_far if record.entries else "(none)", tag),
+            (f"<{_LISTS}>", self._lists(record), _LISTS),
             (f"<{_NEW}> (these leave the assistant's sight now)", new, _NEW),
         )
         parts = [f"{opening}\n{_guarded(text)}\n</{tag}>" for opening, text, tag in shown if text]
@@ -460,6 +460,16 @@ class _Asking:
             last=last,
             is_free=self.is_free,
         )
+
+    def _lists(self, record: Record) -> str:
+        """The session's lists as JSON, with the largest share of each that fits, the newest entries."""
+        room = int(self._tokens() * _HEAD_SHARE)
+        for share in (1.0, 0.5, 0.25) if self.form.has_lists else ():
+            newest = {kind: each[int(len(each) * (1 - share)) :] for kind, each in record.lists.items()}
+            text = without_secrets(msgspec.json.encode(newest).decode())
+            if self.count_text(text) <= room:
+                return text
+        return "{}" if self.form.has_lists else ""
 
     def _by_worker(self, new: str, so_far: str, record: Record, first: int, last: int) -> RecordRequest:
         """The template with the summary so far and one piece (E07)."""
@@ -514,7 +524,7 @@ class _Asking:
 
     def _room(self, record: Record) -> tuple[int, int]:
         """Characters and tokens of new messages in one question, beside the record so far."""
-        tokens, head = self._tokens(), self._head()
+        tokens, head = self._tokens(), f"{self._head()}{self._lists(record)}"
         so_far = f"{record.text}{record.state}"
         shown = min(self.count_text(so_far), int(tokens * _RECORD_SHARE))
         chars = self.limits.input_chars - len(_TASK) - len(self._asked(record)) - len(head) - _FRAME_CHARS

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_of
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
-from palimpsest.core.summary.forms import Form
+from palimpsest.core.summary.forms import EVERY_TITLE, Form
 from palimpsest.core.summary.record import PREAMBLE, Record, cut_to_room
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.fence import fenced
@@ -150,7 +150,9 @@ def _sectioned(
         title = form.rest
         for line in entry.text.split("\n"):
             if line.startswith("#"):
-                title = by_heading.get(line.strip("# ").lower(), title)
+                name = line.strip("# ").lower()
+                # A heading of another preset's form is none of this one.
+                title = by_heading.get(name, form.rest if name in EVERY_TITLE else title)
             elif title in by_model:
                 parts[title].append(line)
     parts[form.title_with("rule")] += rules
@@ -160,7 +162,8 @@ def _sectioned(
         title = form.title_with("first") if note in first else form.title_of(note)
         parts[title].append(_guarded(line_of(note)))
     for title, line in own:
-        parts[title].append(_guarded(line))
+        if not any(line.removeprefix("- ") in each for each in parts[title]):
+            parts[title].append(_guarded(line))
     return {shown[title]: lines for title, lines in parts.items()}
 
 

@@ -75,7 +75,7 @@ class Form:
         kinds: tuple[str, ...] = (note.kind,)
         if note.kind == "fact" and note.by == "user":
             kinds = ("said", "fact")
-        elif note.kind == "fact":
+        elif note.kind in ("fact", "outcome"):
             is_decision, is_discovery = bool(decides(note.text)), bool(discovers(note.text))
             kinds = ("decision",) * is_decision + ("discovery",) * is_discovery + kinds
         elif note.kind == "command" and "`: failed" in note.text:
@@ -140,23 +140,26 @@ ROLLING = Form(
 )
 
 ENVIRONMENT, FILES = "Environment", "Files Touched"
+DECISIONS, DISCOVERIES = "Key Decisions", "Discoveries"
 # What code copies word for word, in both forms.
 _COPIED = (
     Section("Task", "", ("first",)),
     Section("User Requirements", "", ("rule", "request", "said", "picture")),
     Section("Plan", "", ("task", "open")),
 )
+_VERSIONS, _DONE = "versions and tools", "each with what was done to it"
+_GAVE, _WHY, _CURED = "what commands and searches gave", "with the reasons", "the message, and what cured it"
 # D10, and the lines that a model adds (D11).
 WORKING = Form(
     (
         *_COPIED,
-        Section(ENVIRONMENT, ""),
-        Section(FILES, "", ("change", "read")),
-        Section("Key Decisions", "", ("decision",)),
-        Section("Assistant Notes", "", ("fact", "outcome")),
-        Section("Tool Results", "", ("command",)),
-        Section("Errors & Failures", "", ("failure",)),
-        Section("Discoveries", "", ("discovery",)),
+        Section(ENVIRONMENT, _VERSIONS),
+        Section(FILES, _DONE, ("change", "read")),
+        Section(DECISIONS, _WHY, ("decision",)),
+        Section("Assistant Notes", "what else was said", ("fact", "outcome")),
+        Section("Tool Results", _GAVE, ("command",)),
+        Section("Errors & Failures", _CURED, ("failure",)),
+        Section(DISCOVERIES, "what was found", ("discovery",)),
         Section("Additional Context", "what the notes lack"),
     ),
     rest="Additional Context",
@@ -167,12 +170,12 @@ WORKING = Form(
 BATCH = Form(
     (
         *_COPIED,
-        Section(ENVIRONMENT, "versions, tools, folders, branches"),
-        Section(FILES, "each with what was done to it", ("change", "read")),
-        Section("Tool Results", "what commands and searches gave", ("command",)),
-        Section("Key Decisions", "with the reasons", ("decision",)),
+        Section(ENVIRONMENT, _VERSIONS),
+        Section(FILES, _DONE, ("change", "read")),
+        Section("Tool Results", _GAVE, ("command",)),
+        Section(DECISIONS, _WHY, ("decision",)),
         Section("Work Completed", "what was done, with ids", ("fact", "outcome")),
-        Section("Errors & Resolutions", "the exact message, and what cured it", ("failure",)),
+        Section("Errors & Resolutions", _CURED, ("failure",)),
         Section("Current State", "where exactly work stopped, and what is next"),
     ),
     rest="Work Completed",

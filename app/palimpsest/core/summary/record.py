@@ -37,7 +37,7 @@ _PART = re.compile(
     r"(?=^#{1,4}[ \t]+\**(?:State|Rules|Entry|Corrections|Record)\b\**[ \t]*:?[ \t]*$|\Z)"
 )
 _CORRECTION = re.compile(r"(?m)^<\s*(?:[-*]\s)?(.+)\n>\s*(?:[-*]\s)?(.+)$")
-_HEADING = re.compile(r"#{1,6}\s+(?:\d+(?:\s*[-\u2013]\s*\d+)?\.\s+)?")
+_HEADING = re.compile(r"(?:#{1,6}\s+)?(?:\d+(?:\s*[-\u2013]\s*\d+)?\.\s+)?")
 _NUMBERED = re.compile(r"###\s*(\d+)(?:\s*[-\u2013]\s*(\d+))?\.")
 _RANGE = re.compile(r"\s*\(messages? \d+(?: to \d+)?\)\s*$")
 _QUOTED = re.compile(r"[\"\u201c](.+)[\"\u201d]")

@@ -88,7 +88,7 @@ def reply_of(text: str) -> tuple[str, list[tuple[str, ListEntry]], bool]:
             continue
         changes: list[tuple[str, ListEntry]] = []
         is_broken = False
-        for kind in named.keys() & CAPS.keys():
+        for kind in (name for name in named if name in CAPS):
             items = named[kind]
             read = [_entry(kind, item) for item in items[:_MOST_ENTRIES]] if isinstance(items, list) else []
             changes += [(kind, entry) for entry in read if entry]

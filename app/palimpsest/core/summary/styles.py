@@ -21,7 +21,15 @@ from palimpsest.core.summary.asking import (
 from palimpsest.core.summary.block import Frame, record_block
 from palimpsest.core.summary.extraction import ToolAllowList, as_read
 from palimpsest.core.summary.fitting import lines_within
-from palimpsest.core.summary.forms import ENVIRONMENT, FILES, LISTS_TITLE, Form, form_of
+from palimpsest.core.summary.forms import (
+    DECISIONS,
+    DISCOVERIES,
+    ENVIRONMENT,
+    FILES,
+    LISTS_TITLE,
+    Form,
+    form_of,
+)
 from palimpsest.core.summary.grounding import ATTRIBUTION, checked_answer, tool_lines
 from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
 from palimpsest.core.summary.record import Entry, Record, cut_to_room, decoded, record_of
@@ -153,11 +161,18 @@ def _own_lines(form: Form, record: Record, state: WorkingState | None, frame: Fr
         return [(LISTS_TITLE, line) for line in lines_within(list_lines(record.lists), room, count)]
     if state is None:
         return []
-    facts = [f"- {fact['name']} {fact['value']}".rstrip() for fact in state.environment]
     reads = [note.path for note in state.files if {action.kind for action in note.actions} == {"read"}]
-    read = lines_within([f"- read: {', '.join(reads)}"] if reads else [], room, count)
-    shown = [(ENVIRONMENT, line) for line in lines_within(facts, room // 2, count)]
-    return shown + [(FILES, line) for line in read]
+    lines = {
+        ENVIRONMENT: [f"- {fact['name']} {fact['value']}".rstrip() for fact in state.environment],
+        DECISIONS: [f"- {each}" for each in state.decisions],
+        DISCOVERIES: [f"- {each}" for each in state.discoveries],
+        FILES: [f"- read: {', '.join(reads)}"] if reads else [],
+    }
+    return [
+        (title, line)
+        for title, each in lines.items()
+        for line in lines_within(each, room if title == FILES else room // 4, count)
+    ]
 
 
 def _of_code(source: SummarySource) -> SummarySource:

@@ -37,7 +37,7 @@ from palimpsest.core.text.secrets import clean
 # Slots from which on no model is asked for what is missing (D12).
 ENOUGH_SLOTS = 15
 # Limits on the entries of a slot; the oldest goes. D04, D07 and D08 name 25.
-_MOST = 25
+_MOST, _MOST_STEPS = 25, 50
 _MOST_FILES, _MOST_ACTIONS, _MOST_REQUIREMENTS, _MOST_NOTES, _MOST_FACTS = 100, 8, 100, 12, 20
 # Characters of one entry (D05 to D09), and the least.
 _TASK_CHARS, _REQUIREMENT_CHARS, _LEAST_REQUIREMENT = 400, 300, 5
@@ -169,10 +169,11 @@ def working_state(messages: Sequence[Message], max_tool_results: int) -> Working
         state.tool_results[len(state.tool_results) - max_tool_results :] if max_tool_results else []
     )
     state.environment = [{"name": name, "value": value} for name, value in versions.items()][-_MOST_FACTS:]
-    ids = tasks.ids or ("",) * len(tasks.items)
+    items = tasks.items[:_MOST_STEPS]
+    ids = tasks.ids[:_MOST_STEPS] or ("",) * len(items)
     state.plan = [
         {"id": clean(ident) or str(place), "label": clean(label), "status": _STATUSES[done]}
-        for place, ((label, done), ident) in enumerate(zip(tasks.items, ids, strict=True), 1)
+        for place, ((label, done), ident) in enumerate(zip(items, ids, strict=True), 1)
     ]
     return state
 
