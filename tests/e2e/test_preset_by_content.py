@@ -31,7 +31,8 @@ pytestmark = pytest.mark.timeout(120)
 def honest(seen: Seen) -> Says:
     """Seven sections: every reason that it is told of, in the conversation or in the summary before."""
     reasons = dict.fromkeys(re.findall(r"because of the \w+ \d+", str(seen.messages[-1]["content"])))
-    lines = dict.fromkeys(TITLES, f"- Nothing new in {len(seen.raw)}.")
+    lines = dict.fromkeys(TITLES, "- Nothing new in this part.")
+    lines["Current State"] = f"- It goes on after {len(seen.raw)}."
     lines["Key Decisions"] = "\n".join(f"- It is so {reason}." for reason in reasons)
     return Says(
         {
