@@ -6,18 +6,18 @@ import pytest
 from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.extraction import ToolAllowList, as_read
-from palimpsest.core.summary.prompt import SummaryLimits, transcript_line
+from palimpsest.core.summary.prompt import transcript_line
 
 from tests.core.summary.talk import calls, message, result, says, source, user
 
 LISTED = ToolAllowList(frozenset(Policy().read_tools), Policy().read_tool_prefixes)
-LIMITS = SummaryLimits(0, 0, 0)
+CLAMPS = (3_000, 1_500, 1_200, 800)
 
 
 def read(*messages: Message, tools: ToolAllowList = LISTED) -> list[str]:
     seen = as_read(source(messages), tools)
     each = zip(seen.numbers, seen.fresh, strict=True)
-    return [transcript_line(number, said, LIMITS) for number, (_, said) in each]
+    return [transcript_line(number, said, CLAMPS) for number, (_, said) in each]
 
 
 @pytest.mark.spec("B06")

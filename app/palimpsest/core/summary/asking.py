@@ -15,7 +15,7 @@ import msgspec
 from palimpsest.core.history.message import Message
 from palimpsest.core.summary.acceptance import SummaryReply, accepted
 from palimpsest.core.summary.fitting import clipped
-from palimpsest.core.summary.forms import Form
+from palimpsest.core.summary.forms import Clamps, Form
 from palimpsest.core.summary.grounding import INSTRUCTION as TOOLS_ARE_NOT_USERS
 from palimpsest.core.summary.grounding import checked_answer
 from palimpsest.core.summary.memory_block import MEMORY_TAG
@@ -56,9 +56,10 @@ _ANSWER_TOKENS = 200
 _FRAME_TOKENS, _FRAME_CHARS = 64, 200
 # Share of a question for the texts that are shown anyway, and for the record so far.
 _HEAD_SHARE, _RECORD_SHARE = 0.15, 0.4
-# The least tokens and characters of a piece of conversation.
+# The least tokens and characters of a piece of conversation, and of a call or result in it.
 _LEAST_TOKENS, _LEAST_CHARS = 100, 600
 _BETWEEN_TOKENS = 2
+_LEAST_RESULT_CHARS = 1_200
 # Characters of a token, at most, in texts of any length.
 _CHARS_PER_TOKEN = 7
 # Characters of the first message that stays, which an appended question quotes.
@@ -200,7 +201,7 @@ def _span(numbers: Sequence[int], record: Record) -> tuple[int, int]:
 
 def record_requests(
     source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str, form: Form
-) -> Generator[SummaryRequest, str, None]:
+) -> Generator[RecordRequest, str, None]:
     """One question for each piece of the unread messages, then those that settle; none without messages.
 
     Send the accepted text of each back: it is the whole record so far.
@@ -227,10 +228,9 @@ def gaps_request(
     opening, closing = f"WORKING_STATE\n{known}\n\nCONVERSATION\n", f"{wish}\n\nWrite what is missing now."
     chars = min(_GAP_CHARS, limits.input_chars) - len(opening) - len(closing)
     tokens = limits.window_tokens - most - _FRAME_TOKENS - count_text(f"{GAPS}{opening}{closing}")
-    clamps = replace(limits.cut_to(_GAP_MESSAGE_CHARS), tool_call_chars=_GAP_MESSAGE_CHARS // 2)
     said: list[str] = []
     for number, message in reversed(messages):
-        text = cut_to(transcript_line(number, message, clamps), _GAP_MESSAGE_CHARS)
+        text = cut_to(transcript_line(number, message, (_GAP_MESSAGE_CHARS,) * 4), _GAP_MESSAGE_CHARS)
         chars, tokens = chars - len(text) - 2, tokens - count_text(text) - _BETWEEN_TOKENS
         if min(chars, tokens) < 0:
             break
@@ -255,7 +255,7 @@ def gaps_request(
 
 def settling(
     record: Record, source: SummarySource, limits: SummaryLimits, count_text: CountText
-) -> Generator[SummaryRequest, str, None]:
+) -> Generator[RecordRequest, str, None]:
     """The questions that write the older part of a record anew: none while it fits, two at most."""
     most = limits.input_chars - len(_SETTLE) - len(_CONTENT) - _FRAME_CHARS
     if len(record.text) + len(record.state) > most:
@@ -400,12 +400,12 @@ class _Asking:
         A message longer than a question goes on in the next one, as text (B11).
         """
         chars, tokens = self._room(record)
-        limits = self._clamps([message for _, message in messages if isinstance(message, Message)], chars)
+        clamps = self._clamps([message for _, message in messages if isinstance(message, Message)], chars)
         left_chars, left_tokens = chars, tokens
         piece: list[tuple[int, str]] = []
         whole = 0
         for place, (number, message) in enumerate(messages):
-            text = message if isinstance(message, str) else transcript_line(number, message, limits)
+            text = message if isinstance(message, str) else transcript_line(number, message, clamps)
             taken = self.count_text(text[: tokens * _CHARS_PER_TOKEN])
             if not piece and (len(text) > chars or taken > tokens):
                 end = min(chars, tokens * _CHARS_PER_TOKEN)
@@ -430,28 +430,30 @@ class _Asking:
     def about(self, piece: Sequence[tuple[int, str]], record: Record) -> RecordRequest:
         """The question about one piece."""
         new = "\n\n".join(text for _, text in piece)
-        room = int(self._tokens() * _RECORD_SHARE)
+        chars, room = int(self.limits.input_chars * _RECORD_SHARE), int(self._tokens() * _RECORD_SHARE)
         state = "" if self.form.template else f"\n## State\n{record.state}"
-        so_far = cut_to(
-            without_secrets(record.text + state),
-            int(self.limits.input_chars * _RECORD_SHARE),
-        )
-        so_far = clipped(so_far, room, self.count_text)
-        first, last = _span([number for number, _ in piece], record)
+        so_far = clipped(cut_to(without_secrets(record.text + state), chars), room, self.count_text)
+        so_far = so_far if record.entries else ""
+        system, previous, conversation, tag = _TASK, "", "", self.form.record_tag
         if self.form.template:
-            return self._by_worker(new, so_far, record, first, last)
-        tag = self.form.record_tag
-        shown = (
-            (f"<{_HEAD}> (the assistant sees these anyway, do not repeat them)", self._head(), _HEAD),
-            (f"<{tag}>", so_far if record.entries else "(none)", tag),
-            (f"<{_LISTS}>", self._lists(record), _LISTS),
-            (f"<{_NEW}> (these leave the assistant's sight now)", new, _NEW),
-        )
-        parts = [f"{opening}\n{_guarded(text)}\n</{tag}>" for opening, text, tag in shown if text]
-        user = sendable("\n\n".join((*parts, self._asked(record))))
+            # E07.
+            wish = f"\n\n{self._focus}" if self.focus else ""
+            system, previous, conversation = "", sendable(so_far), sendable(new + wish)
+            values = {"PREVIOUS_SUMMARY": previous or "(none)", "CONVERSATION": new}
+            user = sendable(filled(self.form.template, values) + wish)
+        else:
+            shown = (
+                (f"<{_HEAD}> (the assistant sees these anyway, do not repeat them)", self._head(), _HEAD),
+                (f"<{tag}>", so_far or "(none)", tag),
+                (f"<{_LISTS}>", self._lists(record), _LISTS),
+                (f"<{_NEW}> (these leave the assistant's sight now)", new, _NEW),
+            )
+            parts = [f"{opening}\n{_guarded(text)}\n</{tag}>" for opening, text, tag in shown if text]
+            user = sendable("\n\n".join((*parts, self._asked(record))))
+        first, last = _span([number for number, _ in piece], record)
         return RecordRequest(
-            chat_of(_TASK, user),
-            _TASK,
+            chat_of(system, user),
+            system,
             user,
             self.limits.max_tokens,
             so_far=record,
@@ -459,7 +461,13 @@ class _Asking:
             first=first,
             last=last,
             is_free=self.is_free,
+            previous=previous,
+            conversation=conversation,
         )
+
+    @property
+    def _focus(self) -> str:
+        return f"Keep in mind above all: {without_secrets(self.focus)[:_FOCUS_CHARS]}" if self.focus else ""
 
     def _lists(self, record: Record) -> str:
         """The session's lists as JSON, with the largest share of each that fits, the newest entries."""
@@ -470,28 +478,6 @@ class _Asking:
             if self.count_text(text) <= room:
                 return text
         return "{}" if self.form.has_lists else ""
-
-    def _by_worker(self, new: str, so_far: str, record: Record, first: int, last: int) -> RecordRequest:
-        """The template with the summary so far and one piece (E07)."""
-        previous = so_far if record.text else ""
-        wish = (
-            f"\n\nKeep in mind above all: {without_secrets(self.focus)[:_FOCUS_CHARS]}" if self.focus else ""
-        )
-        values = {"PREVIOUS_SUMMARY": previous or "(none)", "CONVERSATION": new}
-        user = sendable(filled(self.form.template, values) + wish)
-        return RecordRequest(
-            chat_of("", user),
-            "",
-            user,
-            self.limits.max_tokens,
-            so_far=record,
-            source=self.source,
-            first=first,
-            last=last,
-            is_free=True,
-            previous=sendable(previous),
-            conversation=sendable(new + wish),
-        )
 
     def _asked(self, record: Record) -> str:
         if self.form.template:
@@ -505,8 +491,7 @@ class _Asking:
             sections = _SECTIONS.format(self.form.asked) if self.form.asked else ""
             form = _FORM.format(state_words=state, entry_words=entry, sections=sections, content=_CONTENT)
         form += _CHANGES if self.form.has_lists else ""
-        focus = f"Keep in mind above all: {without_secrets(self.focus)[:_FOCUS_CHARS]}" if self.focus else ""
-        return "\n".join(filter(None, (form, instructions.extra, focus)))
+        return "\n".join(filter(None, (form, instructions.extra, self._focus)))
 
     def _head(self) -> str:
         """The instructions and the task, which stay visible."""
@@ -531,21 +516,14 @@ class _Asking:
         chars -= min(len(so_far), int(self.limits.input_chars * _RECORD_SHARE))
         return max(_LEAST_CHARS, chars), max(_LEAST_TOKENS, tokens - self.count_text(head) - shown)
 
-    def _clamps(self, messages: Sequence[Message], chars: int) -> SummaryLimits:
-        """Nothing is cut while it fits; else calls and results share what others leave (A19: `handoff`)."""
+    def _clamps(self, messages: Sequence[Message], chars: int) -> Clamps:
+        """Nothing is cut while it fits; else calls and results share what others leave."""
         if self.form.clamps:
-            user, assistant, result, call = self.form.clamps
-            return replace(
-                self.limits,
-                user_chars=user,
-                assistant_chars=assistant,
-                tool_result_chars=result,
-                tool_call_chars=call,
-            )
+            return self.form.clamps
         shared = sum(message.answers is not None or bool(message.calls) for message in messages)
         rest = sum(len(text_of(message)) for message in messages if message.answers is None)
-        each = max(self.limits.tool_result_chars, (chars - rest) // max(1, shared))
-        return replace(self.limits.cut_to(chars), tool_result_chars=each, tool_call_chars=each)
+        each = max(_LEAST_RESULT_CHARS, (chars - rest) // max(1, shared))
+        return chars, chars, each, each
 
 
 def _guarded(text: str) -> str:

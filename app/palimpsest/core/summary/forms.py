@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from palimpsest.core.history.message import RESULT_ROLES, Message
 from palimpsest.core.notes.note import Note
@@ -21,8 +22,12 @@ from palimpsest.core.text.message_text import calls_of
 _TOOL_SHARE = 0.5
 
 
+Clamps: TypeAlias = tuple[int, int, int, int]
+"""Characters of a user's message, an assistant's, a result and a call's arguments in a question."""
+
+
 @dataclass(frozen=True, slots=True)
-class Section:
+class FormSection:
     """A titled part of a block.
 
     `content`: what a model is asked to write there; "" where it is code's alone. `notes`: the kinds of notes
@@ -41,18 +46,17 @@ class Form:
 
     Without `sections` entries stand as they are written, by episode. `rest`: the title of lines under no
     known heading; `state`: that of what is asked and open now. `heading`: the first line of a block.
-    `record_tag`: the tag of the record in a question. `clamps`: the characters of a user's message, an
-    assistant's, a result and a call in a question; none: what the question has room for. `has_lists`: the
-    answer has changes of the session's lists, too. `is_by_code`: code writes, and a model only adds what is
-    missing. `template`: a worker's.
+    `record_tag`: the tag of the record in a question. `clamps`: None: what the question has room for.
+    `has_lists`: the answer has changes of the session's lists, too. `is_by_code`: code writes, and a model
+    only adds what is missing. `template`: a worker's.
     """
 
-    sections: tuple[Section, ...] = ()
+    sections: tuple[FormSection, ...] = ()
     rest: str = ""
     state: str = ""
     heading: str = ""
     record_tag: str = "record"
-    clamps: tuple[int, int, int, int] | None = None
+    clamps: Clamps | None = None
     is_numbered: bool = False
     has_lists: bool = False
     is_by_code: bool = False
@@ -105,7 +109,7 @@ _NINE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("in the user's words; never an invented one", ()),
 )
 HANDOFF = Form(
-    tuple(Section(title, *row) for title, row in zip(TITLES, _NINE, strict=True)),
+    tuple(FormSection(title, *row) for title, row in zip(TITLES, _NINE, strict=True)),
     rest=TITLES[2],
     state=TITLES[7],
     # A19.
@@ -117,18 +121,18 @@ LISTS_TITLE = "SESSION STATE"
 # B08, B15; B07 names the parts of a question.
 ROLLING = Form(
     (
-        Section(LISTS_TITLE, ""),
-        Section(
+        FormSection(LISTS_TITLE, ""),
+        FormSection(
             "KEY FACTS",
             "what stays true: goals, preferences, values, results, decisions with their reasons",
             ("rule", "fact", "read", "picture"),
         ),
-        Section(
+        FormSection(
             "CONVERSATION FLOW",
             "what was asked, done and answered, in order",
             ("first", "request", "change", "command", "failure", "outcome"),
         ),
-        Section(
+        FormSection(
             "OPEN THREADS", "what is unanswered or unfinished, the newest request last", ("open", "task")
         ),
     ),
@@ -143,9 +147,9 @@ ENVIRONMENT, FILES = "Environment", "Files Touched"
 DECISIONS, DISCOVERIES = "Key Decisions", "Discoveries"
 # What code copies word for word, in both forms.
 _COPIED = (
-    Section("Task", "", ("first",)),
-    Section("User Requirements", "", ("rule", "request", "said", "picture")),
-    Section("Plan", "", ("task", "open")),
+    FormSection("Task", "", ("first",)),
+    FormSection("User Requirements", "", ("rule", "request", "said", "picture")),
+    FormSection("Plan", "", ("task", "open")),
 )
 _VERSIONS, _DONE = "versions and tools", "each with what was done to it"
 _GAVE, _WHY, _CURED = "what commands and searches gave", "with the reasons", "the message, and what cured it"
@@ -153,14 +157,14 @@ _GAVE, _WHY, _CURED = "what commands and searches gave", "with the reasons", "th
 WORKING = Form(
     (
         *_COPIED,
-        Section(ENVIRONMENT, _VERSIONS),
-        Section(FILES, _DONE, ("change", "read")),
-        Section(DECISIONS, _WHY, ("decision",)),
-        Section("Assistant Notes", "what else was said", ("fact", "outcome")),
-        Section("Tool Results", _GAVE, ("command",)),
-        Section("Errors & Failures", _CURED, ("failure",)),
-        Section(DISCOVERIES, "what was found", ("discovery",)),
-        Section("Additional Context", "what the notes lack"),
+        FormSection(ENVIRONMENT, _VERSIONS),
+        FormSection(FILES, _DONE, ("change", "read")),
+        FormSection(DECISIONS, _WHY, ("decision",)),
+        FormSection("Assistant Notes", "what else was said", ("fact", "outcome")),
+        FormSection("Tool Results", _GAVE, ("command",)),
+        FormSection("Errors & Failures", _CURED, ("failure",)),
+        FormSection(DISCOVERIES, "what was found", ("discovery",)),
+        FormSection("Additional Context", "what the notes lack"),
     ),
     rest="Additional Context",
     state="Additional Context",
@@ -170,13 +174,13 @@ WORKING = Form(
 BATCH = Form(
     (
         *_COPIED,
-        Section(ENVIRONMENT, _VERSIONS),
-        Section(FILES, _DONE, ("change", "read")),
-        Section("Tool Results", _GAVE, ("command",)),
-        Section(DECISIONS, _WHY, ("decision",)),
-        Section("Work Completed", "what was done, with ids", ("fact", "outcome")),
-        Section("Errors & Resolutions", _CURED, ("failure",)),
-        Section("Current State", "where exactly work stopped, and what is next"),
+        FormSection(ENVIRONMENT, _VERSIONS),
+        FormSection(FILES, _DONE, ("change", "read")),
+        FormSection("Tool Results", _GAVE, ("command",)),
+        FormSection(DECISIONS, _WHY, ("decision",)),
+        FormSection("Work Completed", "what was done, with ids", ("fact", "outcome")),
+        FormSection("Errors & Resolutions", _CURED, ("failure",)),
+        FormSection("Current State", "where exactly work stopped, and what is next"),
     ),
     rest="Work Completed",
     state="Current State",

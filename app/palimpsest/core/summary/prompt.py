@@ -11,12 +11,10 @@ import msgspec
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.source import CountText
+from palimpsest.core.summary.forms import Clamps
 from palimpsest.core.text.message_text import calls_of, cut_to, text_without_data
 from palimpsest.core.text.secrets import clean, without_secrets
 
-# Tokens for the chat framing of two messages and an estimate that is off.
-_FRAME_TOKENS = 64
 # Share of the window for reasoning and answer.
 _ANSWER_SHARE = 1 / 3
 
@@ -42,17 +40,12 @@ class SummaryLimits:
     """The bounds of one request, and its instructions.
 
     `input_chars`: both messages together (A21). `window_tokens`: the summarizer's window, in tokens by
-    `count_text`. `max_tokens`: of the answer. The limits per role are in characters. `record_tokens`: the
-    length asked for; 0 states none.
+    `count_text`. `max_tokens`: of the answer. `record_tokens`: the length asked for; 0 states none.
     """
 
     input_chars: int
     window_tokens: int
     max_tokens: int
-    user_chars: int = 3_000
-    assistant_chars: int = 1_500
-    tool_result_chars: int = 1_200
-    tool_call_chars: int = 800
     record_tokens: int = 0
     instructions: Instructions = DEFAULT_INSTRUCTIONS
 
@@ -67,10 +60,6 @@ class SummaryLimits:
         record_tokens = min(record_tokens, most)
         room = min(record_tokens + thought_tokens, most)
         return replace(self, max_tokens=room, record_tokens=record_tokens, instructions=instructions)
-
-    def cut_to(self, chars: int) -> SummaryLimits:
-        """These limits with the same number of characters for a message of any role."""
-        return replace(self, user_chars=chars, assistant_chars=chars, tool_result_chars=chars)
 
     @classmethod
     def of(cls, policy: Policy, window_tokens: int, max_tokens: int) -> SummaryLimits:
@@ -97,23 +86,15 @@ class SummaryRequest:
     is_final: bool = field(default=False, kw_only=True)
 
 
-def with_headroom(
-    request: SummaryRequest, limits: SummaryLimits, most_tokens: int, count_text: CountText
-) -> SummaryRequest:
-    """The request with up to `most_tokens` for its answer, as far as the window has room."""
-    asked = count_text(request.system) + count_text(request.user) + _FRAME_TOKENS
-    left = limits.window_tokens - asked
-    return replace(request, max_tokens=max(request.max_tokens, min(most_tokens, left)))
-
-
-def transcript_line(number: int, message: Message, limits: SummaryLimits) -> str:
+def transcript_line(number: int, message: Message, clamps: Clamps) -> str:
     """One message of a transcript: role, number from 1, text and calls, cut per role (A19, A20)."""
-    clamps = {"user": limits.user_chars, "tool": limits.tool_result_chars}
-    limit = clamps.get(message.role, limits.assistant_chars)
+    user, assistant, result, call_chars = clamps
+    limit = {"user": user, "tool": result}.get(message.role, assistant)
     parts = [cut_to(without_secrets(text_without_data(message)).strip(), limit)]
-    for call in calls_of(message):
-        arguments = cut_to(clean(call.arguments), limits.tool_call_chars)
-        parts.append(f"-> calls {call.name} {arguments}".rstrip())
+    parts += [
+        f"-> calls {call.name} {cut_to(clean(call.arguments), call_chars)}".rstrip()
+        for call in calls_of(message)
+    ]
     text = "\n".join(filter(None, parts)) or "(empty)"
     return f"{message.role.upper()} [{number}]: {text}"
 

@@ -31,7 +31,7 @@ from palimpsest.core.summary.forms import (
     form_of,
 )
 from palimpsest.core.summary.grounding import ATTRIBUTION, checked_answer, tool_lines
-from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
+from palimpsest.core.summary.prompt import SummaryLimits
 from palimpsest.core.summary.record import Entry, Record, cut_to_room, decoded, record_of
 from palimpsest.core.summary.session_lists import CAPS, DELTA_INVALID, list_lines, merged, reply_of
 from palimpsest.core.summary.source import CountText, SummarySource
@@ -72,7 +72,7 @@ class RecordStyle:
 
     def requests(
         self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
-    ) -> Generator[SummaryRequest, str, None]:
+    ) -> Generator[RecordRequest, str, None]:
         """The requests to a model, in order; send each accepted text back. None when no model is needed.
 
         A question for each piece of the messages without an entry (A21, B11, F07), then those that settle
@@ -98,10 +98,9 @@ class RecordStyle:
         yield from record_requests(source, limits, count_text, focus, form)
 
     def accepted(
-        self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
+        self, reply: SummaryReply, request: RecordRequest, replaced_tokens: int, count_text: CountText
     ) -> str:
         """The whole record with the reply in it, as JSON; SummaryRejected where that is none (F09 to F12)."""
-        assert isinstance(request, RecordRequest)
         so_far, source = request.so_far, request.source
         if request.conversation:
             # A worker's answer continues the summary so far, and takes its place.
