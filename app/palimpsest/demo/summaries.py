@@ -119,8 +119,9 @@ def summary_of(messages: Sequence[ShownMessage], max_tokens: int) -> str:
     if _SETTLED in asked:
         older = re.findall("(?m)^- (.+)", asked.partition("</older-part>")[0])
         return f"## Record\n### 1. Until then\n{_newest_that_fit(older, max_tokens * _CHARS_PER_TOKEN // 2)}"
+    form = asked.rpartition(_ENTRY)[2]
     if _ENTRY in asked:
-        return _entry(lines, _TITLES.findall(asked), "```json" in asked, max_tokens * _CHARS_PER_TOKEN)
+        return _entry(lines, _TITLES.findall(form), "## Changes" in form, max_tokens * _CHARS_PER_TOKEN)
     texts = [line.text for line in lines if line.place in _ALL]
     return _newest_that_fit(texts, max_tokens * _CHARS_PER_TOKEN)
 
