@@ -378,8 +378,8 @@ async def test_the_state_of_a_rolling_summary_is_what_the_model_said(proxy: Prox
 def rolling(_: Seen) -> Says:
     """A summary with a delta, as the style asks for it."""
     text = (
-        "The user asks about the details of a matter, one question after another, and wants exact answers.\n"
-        "Questions 0 to 5 were answered; the port of the service was settled on the way.\n\n"
+        "- The user asks about the details of a matter, one question after another, and wants exact ones.\n"
+        "- Questions 0 to 5 were answered; the port of the service was settled on the way.\n\n"
         '```json\n{"decisions": [{"id": "d1", "text": "Use port 8443"}],'
         ' "tasks": [{"id": "t1", "text": "Answer question 7", "status": "open"}]}\n```'
     )

@@ -190,14 +190,14 @@ CONVERSATION = (
 
 
 async def test_a_summary_has_the_headings_that_are_asked_for() -> None:
-    order = "A summary, of data about the past.\n## KEY FACTS\n## CONVERSATION FLOW\nThen a ```json block."
-    before = "<previous-summary>\n## KEY FACTS\n- The port is 8443.\n</previous-summary>"
-    given = f"{before}\n<new-messages>\n{CONVERSATION}\n</new-messages>"
-    asked = [{"role": "system", "content": order}, {"role": "user", "content": given}]
+    order = "## Entry\n#### KEY FACTS (what is true)\n#### CONVERSATION FLOW (what was said)\n## Corrections"
+    given = f"<new-messages>\n{CONVERSATION}\n</new-messages>\n{order}\n## Changes\nas ```json"
+    asked = [{"role": "system", "content": "You keep a record."}, {"role": "user", "content": given}]
     text = (await _ask(asked, max_tokens=400)).json()["choices"][0]["message"]["content"]
-    facts, _, rest = text.removeprefix("## KEY FACTS\n").partition("\n\n")
-    assert facts == "- The port is 8443.\n- Decision: no floats."
-    assert rest == "## CONVERSATION FLOW\n- Fix the checkout.\n- Done in src/a.py.\n\n```json\n{}\n```"
+    entry = text.partition("## Entry\n")[2].partition("\n## Corrections")[0]
+    flow = "#### CONVERSATION FLOW\n- Fix the checkout.\n- Done in src/a.py."
+    assert entry == f"### Fix the checkout.\n#### KEY FACTS\n- Decision: no floats.\n{flow}"
+    assert text.endswith("## Corrections\nnone\n## Changes\n```json\n{}\n```")
 
 
 async def test_a_summary_has_no_headings_where_none_are_asked_for() -> None:

@@ -120,7 +120,9 @@ async def test_fifty_rounds(preset: str, tmp_path: Path) -> None:
             blocks = sum(prompt.text.count(fence) for fence in FENCES)
             assert blocks == (at >= first)
         if preset in ASKING:
-            # In a window this small a record is full at nearly each fold, and this model settles none.
-            assert rounds // 2 <= len(asked) <= 3 * len(made) + 3
+            # In a window this small a record is full at nearly each fold, and this model settles none. What
+            # `rolling` asks for takes a quarter of it, so that a stretch may take two questions.
+            most = 4 if preset == "rolling" else 3
+            assert rounds // 2 <= len(asked) <= most * len(made) + 3
             assert max(asked) < 2 * statistics.median(asked)
         assert await is_found(chat, model.prompts[-1].text, [planted(at) for at in range(rounds)])

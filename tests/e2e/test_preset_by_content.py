@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.core.summary.working.forms import BATCH_TITLES as TITLES
-from palimpsest.core.summary.working.forms import INSTRUCTIONS
+from palimpsest.core.summary.asking import INSTRUCTIONS
 
 from tests.kit.agent import TOOLS, Call, works
 from tests.kit.chat import Chat
@@ -22,13 +21,18 @@ from tests.kit.words import prose
 Json = dict[str, Any]
 WINDOW = 8_000
 BY_CONTENT: Json = {"policy.name": "by_content"}
+TITLES = (
+    *("Environment", "Files Touched", "Tool Results", "Key Decisions", "Work Completed"),
+    *("Errors & Resolutions", "Current State"),
+)
 pytestmark = pytest.mark.timeout(120)
 
 
 def honest(seen: Seen) -> Says:
     """Seven sections: every reason that it is told of, in the conversation or in the summary before."""
     reasons = dict.fromkeys(re.findall(r"because of the \w+ \d+", str(seen.messages[-1]["content"])))
-    lines = dict.fromkeys(TITLES, "- Nothing new.")
+    lines = dict.fromkeys(TITLES, "- Nothing new in this part.")
+    lines["Current State"] = f"- It goes on after {len(seen.raw)}."
     lines["Key Decisions"] = "\n".join(f"- It is so {reason}." for reason in reasons)
     return Says(
         {

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.core.summary.rolling.memory_block import MEMORY_TAG
+from palimpsest.core.summary.asking import SETTLING
+from palimpsest.core.summary.memory_block import MEMORY_TAG
 
 from tests.kit.chat import Chat
 from tests.kit.journal import read
@@ -54,7 +55,7 @@ class Writer:
 
 def part(seen: Seen, tag: str) -> str:
     """What a question says between these tags."""
-    found = re.search(rf"<{tag}>\n(.*?)\n</{tag}>", seen.messages[-1]["content"], re.DOTALL)
+    found = re.search(rf"<{tag}>[^\n]*\n(.*?)\n</{tag}>", seen.messages[-1]["content"], re.DOTALL)
     assert found
     return found[1]
 
@@ -177,9 +178,10 @@ async def test_three_hundred_thousand_characters_are_three_calls(tmp_path: Path)
             await chat.says("And on.")
         asked = model.summaries
         assert len(asked) == 3
-        assert [
-            len(re.findall(r"(?:Question|Reply) \d+\.", part(seen, "new-messages"))) for seen in asked
-        ] == [12, 12, 6]
+        # A piece is what a question holds beside the record so far; none is cut, and none is left out.
+        pieces = [re.findall(r"(Question|Reply) (\d+)\.", part(seen, "new-messages")) for seen in asked]
+        assert [len(piece) for piece in pieces] == [11, 11, 8]
+        assert len({said for piece in pieces for said in piece}) == 30
         for number, seen in enumerate(asked[1:], 1):
             assert f"Summary number {number} of the harbour." in part(seen, "previous-summary")
         (compaction,) = await chat.compactions()
@@ -194,23 +196,26 @@ def long_text(head: str) -> str:
 
 @pytest.mark.spec("B12")
 async def test_a_summary_that_has_grown_too_long_is_itself_summarised(tmp_path: Path) -> None:
-    rolled: list[str] = []
+    settled: list[str] = []
 
     def summary(seen: Seen) -> Says:
-        if "has grown too long" in seen.messages[0]["content"]:
-            rolled.append(part(seen, "new-messages"))
-            return told("- All of it is about the harbour and its lantern.")
+        question = str(seen.messages[-1]["content"])
+        if question.startswith(SETTLING):
+            settled.append(question.partition("<newest-entry-and-state>")[0])
+            older = "## Record\n### 1-2. Until then\n- All of it is about the harbour and its lantern."
+            return Says({"role": "assistant", "content": older})
         return told(f"- A long story. {prose(len(model.summaries), 260)}")
 
     model = ModelServer(window=WINDOW, summary=summary)
     async with proxied(model, tmp_path, ROLLING | {"policy.advanced.rollup_tokens": 200}) as proxy:
         chat = proxy.chat(system="You keep notes.")
-        while not chat.replies or not (made := await chat.compactions()):
+        while not chat.replies or len(made := await chat.compactions()) < 2:
             await chat.says(f"Note {len(chat.sent)}. {prose(len(chat.sent), 400)}")
-        assert len(rolled) == 1
-        assert "A long story." in rolled[0]
-        assert "about the harbour and its lantern" in made[0]["summary"]
-        assert "A long story." not in made[0]["summary"]
+        # The older part alone: the newest entry stays as it is.
+        assert "A long story." in settled[0]
+        assert made[0]["summary"].count("A long story.") == 1
+        assert "about the harbour and its lantern" in made[1]["summary"]
+        assert made[1]["summary"].count("A long story.") == 1
 
 
 @pytest.mark.spec("B13", "F17")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from palimpsest.core.presets import PRESETS
-from palimpsest.core.summary.rolling.memory_block import INSTRUCTIONS, MEMORY_TAG
+from palimpsest.core.summary.memory_block import INSTRUCTIONS, MEMORY_TAG
 
 from tests.kit.chat import Chat
 from tests.kit.journal import checkpoints, memories

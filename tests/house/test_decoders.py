@@ -18,14 +18,9 @@ _AT_ONCE = """
 import os, sys, threading
 from palimpsest.core.runtime import snapshot
 from palimpsest.core.summary import record
-from palimpsest.core.summary.rolling import record as rolling
-from palimpsest.core.summary.working import state as working
 
 reads = [
     lambda: record.decoded(b'{"entries": [{"first": 1, "last": 2, "text": "a"}]}'),
-    lambda: working.decoded(b'{"kind": "working_state", "version": 1, "state": {}}'),
-    lambda: rolling.decoded_record(b'{"rolling": 1, "summary": "s", "state": {}}'),
-    lambda: rolling.decoded_reply(rolling.encoded_reply(rolling.AcceptedReply("s"))),
     lambda: snapshot.brought_in(b"{}"),
 ]
 

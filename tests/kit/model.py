@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from palimpsest.core.summary.asking import APPENDED, INSTRUCTIONS, SETTLING
-from palimpsest.core.summary.rolling import memory_block
-from palimpsest.core.summary.rolling import prompt as rolling
-from palimpsest.core.summary.styles import DEFAULT_TEMPLATE
-from palimpsest.core.summary.working import forms, styles
+from palimpsest.core.summary import memory_block
+from palimpsest.core.summary.asking import APPENDED, GAPS, INSTRUCTIONS, SETTLING
+from palimpsest.core.summary.template import DEFAULT_TEMPLATE
 from palimpsest.core.view.validity import Fault, faults_of
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.request import RequestLimits
@@ -208,14 +206,7 @@ class ModelServer:
         return Says({"role": "assistant", "content": f"Answer {len(self.prompts)}."})
 
 
-_ASKING = (
-    INSTRUCTIONS,
-    rolling.INSTRUCTIONS,
-    rolling.ROLLUP_INSTRUCTIONS,
-    forms.INSTRUCTIONS,
-    styles.INSTRUCTIONS,
-    memory_block.INSTRUCTIONS,
-)
+_ASKING = (INSTRUCTIONS, GAPS, memory_block.INSTRUCTIONS)
 _WORKER = DEFAULT_TEMPLATE.partition("{{")[0]
 
 

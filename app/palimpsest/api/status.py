@@ -13,7 +13,7 @@ from palimpsest.api.callers import AskedSession, Branch, CallersSession, api_rou
 from palimpsest.api.replies import Day, Reply, Tokens, UtcTime, described, reply, shape_of, utc_time
 from palimpsest.api.sessions import PlaceFields, place_fields
 from palimpsest.core.budget.upstream_counts import percent
-from palimpsest.core.summary.styles import slot_count_label, state_fields
+from palimpsest.core.summary.styles import slot_count_label, slots_in
 from palimpsest.core.utc import day_of
 from palimpsest.core.view.compaction import Author, Trigger
 from palimpsest.core.view.outcomes import Fold, MaskOnly
@@ -162,7 +162,7 @@ async def get_status(session: AskedSession, branch: Branch = None) -> Reply[Stat
     window = budget.window.tokens
     view_tokens = (await context.done(CompactionContext.under, context.current)).tokens
     tokens, tokens_full = budget.for_model(view_tokens), budget.for_model(context.turn.tokens)
-    slots = slot_count_label(await context.done(CompactionContext.kept_state))
+    slots = slot_count_label(slots_in(await context.done(CompactionContext.kept_state)))
     made = await store.compactions.of_session(session.namespace, place.row.id)
     newest = next((row for row in reversed(made) if row.undone_at is None), None)
     last: LastCompaction | None = None
@@ -209,7 +209,7 @@ async def get_state(session: AskedSession, branch: Branch = None) -> Reply[State
             **place_fields(place),
             "strategy": context.policy.name,
             "compaction": context.current.id if context.current else None,
-            "state": state_fields(await context.done(CompactionContext.kept_state)),
+            "state": await context.done(CompactionContext.kept_state),
         }
     )
 

@@ -217,7 +217,7 @@ class Policy:
     # A21, B11.
     summary_input_chars: int = advanced(
         60_000,
-        "Input of one call to the summarizer (in rolling: of new messages); more is folded in several calls.",
+        "Input of one call to the summarizer; more is folded in several calls.",
         "About 15,000 tokens, within the window of any model worth asking.",
         within("characters", ge=4_000, le=10_000_000),
     )
@@ -242,7 +242,7 @@ class Policy:
     # B12.
     rollup_tokens: int = advanced(
         80_000,
-        "rolling: a stored summary above it is shortened by a separate call.",
+        "rolling: a stored summary above it has its older part shortened by a separate call.",
         "A summary that only grows becomes as long as what it replaces.",
         within("tokens", ge=100, le=1_000_000),
     )

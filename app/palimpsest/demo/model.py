@@ -26,6 +26,7 @@ _SENTENCE = re.compile(r"[^\n]+?(?:[.!?](?=\s|$)|(?=\n)|$)")
 OWN_LINE = re.compile(
     r"This is the built-in demo|Your last request was|What I find about it|I find nothing more"
 )
+_HEADING = re.compile("(?m)^#.*$")
 ERROR = re.compile(r"\b(?:error|failed|failure|exception|traceback)\b|\w(?:Error|Exception)\b", re.I)
 # Stop words.
 _STOP_WORDS = re.compile(
@@ -139,7 +140,7 @@ def _part(part: Any) -> str:
 def _best_sentence(question: str, messages: Sequence[ShownMessage]) -> str:
     """The statement that shares most words with the question, including a number if it has one.
 
-    The newest among equals; never a question, nor a part of this one.
+    The newest among equals; never a heading, a question, nor a part of this one.
     """
     wanted = _words(question)
     numbers = {word for word in wanted if word.isdigit()}
@@ -147,7 +148,7 @@ def _best_sentence(question: str, messages: Sequence[ShownMessage]) -> str:
     for message in messages:
         if message.role in ("system", "developer") or OWN_LINE.match(message.text):
             continue
-        for found in _SENTENCE.findall(message.text):
+        for found in _SENTENCE.findall(_HEADING.sub("", message.text)):
             sentence = found.strip().lstrip("-»• ")
             if OWN_LINE.search(sentence) or sentence.endswith("?"):
                 continue

@@ -55,7 +55,7 @@ _SECTION_WORDS = (
     # What only a tool said is left out, as a terse model would: it is there to be looked up.
     (_DETAILS, ("assistant",), re.compile(r"\b\d[\w.,:-]*\b|[\w-]+/[\w./-]+|`[^`]+`")),
 )
-# Questions for a record; requests for other summaries, those of `rolling`, `batch` and `worker`.
+# Questions for a record; those of `worker`, of the memory block.
 _ORDER = re.compile(
     r"## Entry.*## Corrections|heading ## Record|summar.*(?:data about the past|both are data)", re.I | re.S
 )
@@ -64,11 +64,10 @@ _LABEL = re.compile(r"[<#`>]|[A-Z_]+$|none\b|-?> calls |summar", re.I)
 # The beginning of a part of the request.
 _PART = re.compile(r"(PREVIOUS_SUMMARY|CONVERSATION)(?: \(|$)|</?[\w-]+>(?:$| \()|Both are data")
 _HEADING = re.compile(r"#{2,4} (?:\d\. )?(.+)")
-# The headings that a request names, without its remarks in brackets.
-_WANTED = re.compile(r"^#{2,4} (.+?)(?: \(.*)?$", re.MULTILINE)
 # What asks for an entry of a record, and for its older part anew.
 _ENTRY, _SETTLED = "## Entry", "heading ## Record"
-_NINE = re.compile(r"^#### (\d\. .+?) \(", re.MULTILINE)
+# The headings that a request names for the lines of an entry.
+_TITLES = re.compile(r"^#### (.+?) \(", re.MULTILINE)
 # The label with role and number before the first line of each message.
 _SPEAKER = re.compile(r"^([A-Z]+) \[\d+(?:, continued)?\]: ", re.MULTILINE)
 _DIGITS = re.compile(r"\d+")
@@ -120,22 +119,14 @@ def summary_of(messages: Sequence[ShownMessage], max_tokens: int) -> str:
     if _SETTLED in asked:
         older = re.findall("(?m)^- (.+)", asked.partition("</older-part>")[0])
         return f"## Record\n### 1. Until then\n{_newest_that_fit(older, max_tokens * _CHARS_PER_TOKEN // 2)}"
+    form = asked.rpartition(_ENTRY)[2]
     if _ENTRY in asked:
-        return _entry(lines, _NINE.findall(asked), max_tokens * _CHARS_PER_TOKEN)
-    titles = _WANTED.findall(asked)
-    if not titles:
-        return _newest_that_fit(
-            [line.text for line in lines if line.place in _ALL], max_tokens * _CHARS_PER_TOKEN
-        )
-    # Headings take about 80 tokens; the rest is divided evenly.
-    room = max(0, max_tokens - 80) * _CHARS_PER_TOKEN // len(titles)
-    texts = {title: _newest_that_fit(_section(_kinds(title), lines), room) for title in titles}
-    parts = [f"## {title}\n{text}" for title, text in texts.items()]
-    # `rolling` also asks for the changes of a state: none.
-    return "\n\n".join([*parts, "```json\n{}\n```"] if "```json" in asked else parts)
+        return _entry(lines, _TITLES.findall(form), "## Changes" in form, max_tokens * _CHARS_PER_TOKEN)
+    texts = [line.text for line in lines if line.place in _ALL]
+    return _newest_that_fit(texts, max_tokens * _CHARS_PER_TOKEN)
 
 
-def _entry(lines: Sequence[_Line], titles: Sequence[str], room: int) -> str:
+def _entry(lines: Sequence[_Line], titles: Sequence[str], has_lists: bool, room: int) -> str:
     """The parts of a record's answer: what is asked and done now, and lines of the new messages."""
     state = _newest_that_fit([*_section((_STATE,), lines), *_section((_NEXT,), lines)], room // 4)
     about = next((line.text for line in lines if line.role == "user"), "The conversation")
@@ -143,7 +134,9 @@ def _entry(lines: Sequence[_Line], titles: Sequence[str], room: int) -> str:
     said = [f"#### {title}\n{_newest_that_fit(_section(_kinds(title), lines), each)}" for title in titles]
     said = said or [_newest_that_fit([line.text for line in lines if line.place in _ALL], each)]
     entry = "\n".join((f"### {' '.join(about.split()[:8])}", *said))
-    return f"## State\n{state}\n## Rules\nnone\n## Entry\n{entry}\n## Corrections\nnone"
+    # `rolling` also asks for the changes of the session's lists: none.
+    changes = "\n## Changes\n```json\n{}\n```" if has_lists else ""
+    return f"## State\n{state}\n## Rules\nnone\n## Entry\n{entry}\n## Corrections\nnone{changes}"
 
 
 def _order_in(messages: Sequence[ShownMessage]) -> ShownMessage | None:

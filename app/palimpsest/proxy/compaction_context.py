@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from palimpsest.core.budget.budget import Budget, Due, answer_target, block_tokens_for, due
 from palimpsest.core.budget.prices import Prices
@@ -13,9 +13,8 @@ from palimpsest.core.policy import Policy
 from palimpsest.core.recall.rounds.hidden import replayed
 from palimpsest.core.recall.rounds.offer import with_ours
 from palimpsest.core.recall.searchable_text import without_recall_output
-from palimpsest.core.summary.acceptance import Style, WrittenBlock
 from palimpsest.core.summary.source import SummarySource
-from palimpsest.core.summary.styles import style_of
+from palimpsest.core.summary.styles import RecordStyle, WrittenBlock, state_fields
 from palimpsest.core.view.clients import client_summary_of, opening_of
 from palimpsest.core.view.compaction import Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
@@ -132,9 +131,9 @@ class CompactionContext:
         return due(tokens + unsent, (*self.unfolded, *more), self.budget, self.policy)
 
     @property
-    def style(self) -> Style:
+    def style(self) -> RecordStyle:
         """The policy's style of asking for summaries and writing them."""
-        return style_of(self.policy)
+        return RecordStyle(self.policy)
 
     def plan(self) -> Plan:
         """The plan for the request."""
@@ -331,19 +330,10 @@ class CompactionContext:
         """The state that the policy's style has kept; another policy cannot read it (D17)."""
         return self.current.state if self.current and self.current.policy == self.policy.name else b""
 
-    def kept_state(self) -> bytes:
-        """The style's current state; b"" under a preset that keeps none.
-
-        `working_state` collects facts from each message (D02): its state for all of them.
-        """
-        match self.policy.style:
-            case "batch":
-                return b""
-            case "working_state" if self.turn.conversation.messages:
-                everything = self.plan_all(lambda _: False)
-                return self._block(everything, self.source(everything), None).state
-            case _:
-                return self._state
+    def kept_state(self) -> dict[str, Any]:
+        """The state that the policy's preset keeps for the session, as JSON values; empty without one."""
+        messages = self.turn.conversation.messages
+        return state_fields(self.policy, self._state, [*map(without_recall_output, messages)])
 
     def fresh(self, fold: Fold) -> list[Message]:
         """The messages of the fold that are in no summary yet."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from palimpsest.core.runtime.events import Event
-from palimpsest.core.summary.rolling.memory_block import MemoryBlock, with_entry
+from palimpsest.core.summary.memory_block import MemoryBlock, with_entry
 from palimpsest.storage.journal import EventRow, Journal, MemoryRow
 
 NewId = Callable[[], str]

@@ -13,7 +13,7 @@ import structlog
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.runtime.checkpoint import gist_of, memory_entry_of
-from palimpsest.core.summary.rolling.memory_block import (
+from palimpsest.core.summary.memory_block import (
     MemoryBlock,
     MemoryFold,
     MemoryRules,

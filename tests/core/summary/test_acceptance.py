@@ -6,7 +6,8 @@ import pytest
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.acceptance import SummaryReply, accepted, whole_part
 from palimpsest.core.summary.asking import INSTRUCTIONS, appended_request, record_requests
-from palimpsest.core.summary.prompt import CONTENTS, SummaryLimits, SummaryRequest
+from palimpsest.core.summary.forms import CONTENTS, HANDOFF
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
 from palimpsest.core.summary.sections import TITLES
 from palimpsest.errors import SummaryRejected
 
@@ -28,12 +29,12 @@ LIMITS = SummaryLimits.of(Policy(), 100_000, 800)
 
 
 def request() -> SummaryRequest:
-    return next(record_requests(source(TALK), LIMITS, count, "", has_sections=True))
+    return next(record_requests(source(TALK), LIMITS, count, "", HANDOFF))
 
 
 def append_limit() -> SummaryRequest:
     shown = [message.raw for message in TALK]
-    return appended_request(shown, source(TALK), 1_000, LIMITS, count, "", has_sections=True)
+    return appended_request(shown, source(TALK), 1_000, LIMITS, count, "", HANDOFF)
 
 
 def verdict(text: str, finish: str | None = "stop", tools: bool = False, replaced: int = 2_000) -> str:

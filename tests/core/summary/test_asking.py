@@ -17,8 +17,10 @@ from palimpsest.core.summary.asking import (
     RecordRequest,
     accepted_record,
     appended_request,
+    record_requests,
     settling,
 )
+from palimpsest.core.summary.forms import EPISODES, HANDOFF, Form
 from palimpsest.core.summary.prompt import SummaryLimits
 from palimpsest.core.summary.record import Entry, Record
 from palimpsest.core.summary.sections import TITLES
@@ -51,12 +53,12 @@ def asked(
     messages: Sequence[Message],
     limits: SummaryLimits = LIMITS,
     *,
-    has_sections: bool = False,
+    form: Form = EPISODES,
     told: str = "",
 ) -> list[RecordRequest]:
     """Every question of a stretch whose summarizer answers "- record n", or `told`."""
     made_of = replace(source(messages), room=2_000, instructions="You help.", task="Begin.")
-    requests = RecordStyle(has_sections=has_sections).requests(made_of, limits, count, "")
+    requests = record_requests(made_of, limits, count, "", form)
     made: list[RecordRequest] = []
     text: str | None = None
     while True:
@@ -85,7 +87,7 @@ def test_a_question_is_one_system_and_one_user_message_with_three_parts() -> Non
 
 @pytest.mark.spec("A15")
 def test_handoff_asks_for_nine_sections() -> None:
-    (request,) = asked(TALK, has_sections=True)
+    (request,) = asked(TALK, form=HANDOFF)
     assert all(f"#### {number}. {title}" in request.user for number, title in enumerate(TITLES, 1))
     assert TITLES[0] not in asked(TALK)[0].user
 
@@ -101,7 +103,7 @@ def test_handoff_asks_for_nine_sections() -> None:
     ],
 )
 def test_handoff_cuts_each_role_to_its_clamp_and_others_nothing_that_fits(said: Message, limit: int) -> None:
-    (request,) = asked([said], has_sections=True)
+    (request,) = asked([said], form=HANDOFF)
     assert limit - 80 <= request.user.count("x" * 50) * 50 + 50 <= limit + 50
     (whole,) = asked([said])
     assert whole.user.count("x" * 50) * 50 == 9_000
@@ -168,7 +170,7 @@ def test_an_answer_without_lines_is_no_entry(text: str) -> None:
 def test_an_appended_question_names_where_the_new_messages_end() -> None:
     made_of = replace(source(TALK, tail=[user("And what about Porto? sk-" + "Ab1" * 8)]), room=2_000)
     shown = [message.raw for message in TALK]
-    request = appended_request(shown, made_of, 900, LIMITS, count, "", has_sections=False)
+    request = appended_request(shown, made_of, 900, LIMITS, count, "", EPISODES)
     assert request.messages[:-1] == tuple(shown)
     assert request.user.startswith(APPENDED)
     assert 'up to the message that begins "And what about Porto? [secret removed]"' in request.user

@@ -14,7 +14,7 @@ from palimpsest.core.history.message import Message
 from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.asking import RecordRequest, accepted_record
 from palimpsest.core.summary.block import Frame, record_block
-from palimpsest.core.summary.form import cut_record
+from palimpsest.core.summary.forms import EPISODES, HANDOFF, Form
 from palimpsest.core.summary.grounding import NOT_FOUND
 from palimpsest.core.summary.record import PREAMBLE, Record, decoded, record_of
 from palimpsest.core.summary.sections import TITLES
@@ -37,8 +37,8 @@ LIES = (
 )
 
 
-def by_code(made_of: SummarySource, tokens: int = 4_000, *, has_sections: bool = False) -> str:
-    return record_block(made_of, Record(()), Frame(tokens, count, DEFAULT_TAG), has_sections=has_sections)
+def by_code(made_of: SummarySource, tokens: int = 4_000, form: Form = EPISODES) -> str:
+    return record_block(made_of, Record(()), Frame(tokens, count, DEFAULT_TAG), form)
 
 
 def answered(made_of: SummarySource, told: str = TOLD) -> Record:
@@ -58,9 +58,7 @@ def answered(made_of: SummarySource, told: str = TOLD) -> Record:
 
 
 def by_model(made_of: SummarySource, told: str = TOLD, tokens: int = 4_000) -> str:
-    return record_block(
-        made_of, answered(made_of, told), Frame(tokens, count, DEFAULT_TAG), has_sections=False
-    )
+    return record_block(made_of, answered(made_of, told), Frame(tokens, count, DEFAULT_TAG), EPISODES)
 
 
 AGENT = [
@@ -164,19 +162,9 @@ def test_the_same_source_gives_the_same_bytes() -> None:
     assert by_model(source(AGENT)) == by_model(source(AGENT))
 
 
-def test_a_record_is_cut_in_whole_lines_from_its_longest_section() -> None:
-    long = "\n".join(["## 3. Work completed", *(f"- step {n} of the work was done" for n in range(60))])
-    record = f"## 1. Primary request and intent\nThe goal.\n{long}\n## 9. Recommended next step\nGo on."
-    cut = cut_record(record, 150, count)
-    assert count(cut) <= 150
-    assert "The goal." in cut
-    assert "Go on." in cut
-    assert set(cut.split("\n")) <= set(record.split("\n"))
-
-
 @pytest.mark.spec("A15", "A18")
 def test_by_code_handoff_has_its_sections_in_order_and_only_those_with_content() -> None:
-    body = unfenced(by_code(source(AGENT), has_sections=True))
+    body = unfenced(by_code(source(AGENT), form=HANDOFF))
     found = re.findall(r"^## (\d)\. (.*)$", body, re.MULTILINE)
     assert [int(number) for number, _ in found] == sorted({int(number) for number, _ in found})
     assert [TITLES[int(number) - 1] for number, _ in found] == [title for _, title in found]
@@ -299,7 +287,7 @@ def test_rules_without_number_take_a_fifth_and_leave_the_record() -> None:
     record = msgspec.structs.replace(
         answered(source(AGENT)), rules=tuple(f"Never touch the folder number {n}." for n in range(400))
     )
-    block = record_block(source(AGENT), record, Frame(900, count, DEFAULT_TAG), has_sections=False)
+    block = record_block(source(AGENT), record, Frame(900, count, DEFAULT_TAG), EPISODES)
     assert "- the checksum covered the wrong bytes" in block
     assert "the folder number 399." in block
     assert "the folder number 0." not in block

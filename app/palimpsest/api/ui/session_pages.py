@@ -29,7 +29,6 @@ from palimpsest.api.ui.conversations import MOST_ROWS, Asked, folding_facts, tal
 from palimpsest.api.ui.entries import CHOICES, days_of, entry_of, use_of
 from palimpsest.api.ui.pages import row_of
 from palimpsest.api.ui.turns import About, text_row, turn_facts, turns_of
-from palimpsest.core.summary.styles import state_fields
 from palimpsest.core.utc import moment
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.wire.json_text import decoded
@@ -113,7 +112,7 @@ async def show_state(session: AskedSession) -> Response:
     """What is kept beside a session's messages, as a page: working state, pins, memory, checkpoints."""
     row, parts = await row_of(session, session.name), session.parts
     _, context = await session.context()
-    kept = state_fields(await context.done(CompactionContext.kept_state))
+    kept = await context.done(CompactionContext.kept_state)
     memories = await parts.store.journal.memories(session.namespace, row.id, _MOST_KEPT)
     points = await parts.store.journal.checkpoints(session.namespace, row.id, _MOST_KEPT)
     pins = await pins_of(session, row)

@@ -19,7 +19,7 @@ from palimpsest.core.history.message import Message
 from palimpsest.core.presets import PRESETS
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.recall.words import Words
-from palimpsest.core.summary.rolling.memory_block import MEMORY_TAG
+from palimpsest.core.summary.memory_block import MEMORY_TAG
 from palimpsest.core.text.fence import DEFAULT_TAG, unfenced
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.wire.json_text import decoded

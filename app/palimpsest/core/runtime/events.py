@@ -14,7 +14,8 @@ from palimpsest.core.budget.upstream_counts import percent
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.runtime.restore import Restored
 from palimpsest.core.runtime.snapshot import BroughtState
-from palimpsest.core.summary.rolling.style import DELTA_INVALID
+from palimpsest.core.summary.record import decoded
+from palimpsest.core.summary.session_lists import DELTA_INVALID
 from palimpsest.core.summary.styles import slot_count_label
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.view.compaction import Compaction
@@ -171,7 +172,8 @@ def _note(compaction: Compaction, window_tokens: int) -> str:
     """One line for people: strategy, filled slots, and the prompt's shares of the window (D23)."""
     sizes = (compaction.tokens_before, compaction.tokens_after)
     before, after = (percent(tokens, window_tokens) for tokens in sizes)
-    slots = slot_count_label(compaction.state)
+    record = decoded(compaction.state)
+    slots = slot_count_label(record.slots if record else None)
     strategy = f"{compaction.policy} {slots}" if slots else compaction.policy
     return f"{strategy}: {before} % -> {after} % of {window_tokens:,} tokens"
 

@@ -1,18 +1,17 @@
-"""Acceptance of a summarizer's answer in place of messages, and the interface of a style of summaries.
+"""Acceptance of a summarizer's answer in place of messages.
 
 Everything that is not clearly a summary is rejected: the messages stay until a valid one exists (F09 to F12).
-Reasons never quote the answer. The policy names the style; planning and views are the same for all of them.
+Reasons never quote the answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Protocol
 
-from palimpsest.core.summary.prompt import CONTENTS, SummaryLimits, SummaryRequest
-from palimpsest.core.summary.source import CountText, SummarySource
+from palimpsest.core.summary.forms import CONTENTS
+from palimpsest.core.summary.prompt import SummaryRequest
+from palimpsest.core.summary.source import CountText
 from palimpsest.core.text.message_text import without_data
 from palimpsest.core.text.secrets import without_secrets
 from palimpsest.errors import SummaryRejected
@@ -174,35 +173,3 @@ def _shared(whole: str, answer: str) -> float:
     step = max(_SAMPLE_CHARS, len(whole) // 64)
     samples = [whole[at : at + _SAMPLE_CHARS] for at in range(0, len(whole) - _SAMPLE_CHARS + 1, step)]
     return sum(sample in answer for sample in samples) / len(samples) if samples else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenBlock:
-    """A finished block.
-
-    `text` is the whole fenced user message as it stands in the view. `state` is stored with the compaction
-    and returns as `source.state`. `notes` are codes of events to be recorded.
-    """
-
-    text: str
-    state: bytes = b""
-    notes: tuple[str, ...] = ()
-
-
-class Style(Protocol):
-    """A style of summaries. Equal input gives equal bytes."""
-
-    def requests(
-        self, source: SummarySource, limits: SummaryLimits, count_text: CountText, focus: str
-    ) -> Generator[SummaryRequest, str, None]:
-        """The requests to a model, in order; send each accepted text back. None when no model is needed."""
-
-    def accepted(
-        self, reply: SummaryReply, request: SummaryRequest, replaced_tokens: int, count_text: CountText
-    ) -> str:
-        """The text that may replace messages; SummaryRejected for any other answer."""
-
-    def written(
-        self, source: SummarySource, answer: str | None, tokens: int, count_text: CountText
-    ) -> WrittenBlock:
-        """The block in at most `tokens`, never empty. `answer` is None when no model answered."""

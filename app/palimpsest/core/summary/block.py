@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_of
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
+from palimpsest.core.summary.forms import EVERY_TITLE, Form
 from palimpsest.core.summary.record import PREAMBLE, Record, cut_to_room
-from palimpsest.core.summary.sections import TITLES
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.fence import fenced
 from palimpsest.core.text.message_text import text_with_calls
@@ -35,11 +35,6 @@ _PARTS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
     ("Open", ("open",)),
     ("Task list as last written", ("task",)),
 )
-# The same in nine sections (A15). All words of the user stand in one, in order: a newer value comes later.
-_NINE: Mapping[Kind, int] = {
-    **{"rule": 2, "request": 2, "change": 3, "outcome": 3, "failure": 4, "fact": 5, "read": 5, "picture": 5},
-    **{"open": 7, "task": 7, "command": 8},
-}
 _STATE, _RECORD = "State", "Record"
 # The least share of a block that code has beside a model's record.
 _FLOORS_SHARE = 1 / 6
@@ -64,13 +59,15 @@ class Frame:
     tag: str
 
 
-def record_block(source: SummarySource, record: Record, frame: Frame, *, has_sections: bool) -> str:
-    """The fenced block in at most `frame.tokens`; `has_sections`: in nine sections (A15)."""
+def record_block(
+    source: SummarySource, record: Record, frame: Frame, form: Form, own: Sequence[tuple[str, str]] = ()
+) -> str:
+    """The fenced block in at most `frame.tokens`, in a preset's form; `own`: its own lines (title, line)."""
     count = frame.count_text
     notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
     by_code = _share_of_code(source, record, notes, count) if record.entries else 1.0
     record = cut_to_room(record, frame.tokens, count)
-    empty = _fenced(record, Choice(count), frame.tag, has_sections=has_sections)
+    empty = _fenced(record, Choice(count), frame.tag, form, own)
     room = frame.tokens - count(empty) + count(record.text) + count(record.state)
     while room > 0:
         shown = cut_to_room(record, int(room * (1 - by_code)), count)
@@ -80,7 +77,7 @@ def record_block(source: SummarySource, record: Record, frame: Frame, *, has_sec
             notes, range(len(source.folded)), NoteBudget(rest, int(RULES_SHARE * room)), count, said.says
         )
         shown = replace(cut_to_room(record, room - choice.tokens, count), rules=record.rules)
-        text = _fenced(shown, choice, frame.tag, has_sections=has_sections)
+        text = _fenced(shown, choice, frame.tag, form, own)
         over = count(text) - frame.tokens
         if over <= 0:
             return text
@@ -122,40 +119,52 @@ def _names(text: str) -> set[str]:
     return found
 
 
-def _fenced(record: Record, choice: Choice, tag: str, *, has_sections: bool) -> str:
-    """The block: rules, record, what code adds, state; or nine sections."""
+def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[tuple[str, str]] = ()) -> str:
+    """The block: rules, record, what code adds, state; or the form's sections."""
     rules = [f'- "{rule}"' for rule in record.rules]
-    if has_sections:
-        parts = _nine(record, choice, rules)
+    if form.sections:
+        parts = _sectioned(record, choice, rules, form, own)
     else:
         parts = {title: [_guarded(line_of(note)) for note in choice.of(*kinds)] for title, kinds in _PARTS}
         parts = {_RULES: [*rules, *parts.pop(_RULES)], _RECORD: [record.text], **parts}
     if choice.left_out:
         parts["More"] = [left_out(choice)]
-    if not has_sections:
+    if not form.sections:
         parts[_STATE] = [_guarded(record.state)]
     body = "\n".join(f"## {title}\n" + "\n".join(lines) for title, lines in parts.items() if any(lines))
-    return fenced(f"{PREAMBLE}\n\n{body}", tag)
+    return fenced(f"{form.heading}{PREAMBLE}\n\n{body}", tag)
 
 
-def _nine(record: Record, choice: Choice, rules: Sequence[str]) -> dict[str, list[str]]:
-    """The nine sections: rules and words of the user in the second, lines of entries where they belong."""
-    parts: dict[int, list[str]] = {number: [] for number in range(1, 10)}
+def _sectioned(
+    record: Record, choice: Choice, rules: Sequence[str], form: Form, own: Sequence[tuple[str, str]]
+) -> dict[str, list[str]]:
+    """The sections: lines of entries where they belong, unless code alone writes there, then code's notes.
+
+    All words of the user stand in one section, in order: a newer value comes later.
+    """
+    shown = form.titles
+    by_heading = {name.lower(): title for title, full in shown.items() for name in (title, full)}
+    by_model = {section.title for section in form.sections if section.content}
+    parts: dict[str, list[str]] = {title: [] for title in shown}
     for entry in record.entries:
-        number = _NINE["change"]
+        title = form.rest
         for line in entry.text.split("\n"):
-            title = line.removeprefix("#### ")
             if line.startswith("#"):
-                number = TITLES.index(title) + 1 if title in TITLES else number
-            else:
-                parts[number].append(line)
-    parts[_NINE["rule"]] += rules
-    parts[_NINE["command"]] += [_guarded(record.state)] if record.state else []
-    first = choice.of("request")[:1] if not record.entries else []
+                name = line.strip("# ").lower()
+                # A heading of another preset's form is none of this one.
+                title = by_heading.get(name, form.rest if name in EVERY_TITLE else title)
+            elif title in by_model:
+                parts[title].append(line)
+    parts[form.title_with("rule")] += rules
+    parts[form.state] += [_guarded(record.state)] if record.state else []
+    first = choice.of("request")[:1] if not (form.is_numbered and record.entries) else []
     for note in sorted(choice.notes, key=lambda note: (note.kind != "rule", note.place)):
-        number = 1 if note in first else 2 if (note.by, note.kind) == ("user", "fact") else _NINE[note.kind]
-        parts[number].append(_guarded(line_of(note)))
-    return {f"{number}. {TITLES[number - 1]}": lines for number, lines in parts.items()}
+        title = form.title_with("first") if note in first else form.title_of(note)
+        parts[title].append(_guarded(line_of(note)))
+    for title, line in own:
+        if not any(line.removeprefix("- ") in each for each in parts[title]):
+            parts[title].append(_guarded(line))
+    return {shown[title]: lines for title, lines in parts.items()}
 
 
 def _guarded(text: str) -> str:

@@ -3,18 +3,18 @@
 The author of a tool result is the author of the page, file or ticket that the tool read; under "Decisions
 made" those words would bind like the user's, so that a line in them says whose they are. A name (an amount,
 an id, a path) that no message has may be invented and is marked; the line around it may still be true. Lines
-that give the reader orders are left out and counted.
+that give the reader orders are left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from palimpsest.core.history.message import RESULT_ROLES
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.text.message_text import text_of, text_with_calls
+from palimpsest.core.text.secrets import clean
 
 # Part of every summarizer's instructions.
 INSTRUCTION = (
@@ -106,18 +106,9 @@ _KNOWN_UNKNOWN = re.compile(rf"\S+ {re.escape(NOT_FOUND)}")
 _HEADING = re.compile(r"\s*(?:#|\*\*[^*]+\*\*\s*$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Grounded:
-    """The checked text, and the number of lines removed from it."""
-
-    text: str
-    taken_out: int = 0
-
-
-def grounded(text: str, said: Iterable[str]) -> Grounded:
+def grounded(text: str, said: Iterable[str]) -> str:
     """`text` with each name marked that occurs nowhere in `said`, and without lines that order the reader."""
-    lines = text.split("\n")
-    kept = [line for line in lines if _HEADING.match(line) or not _ORDERS.search(line)]
+    kept = [line for line in text.split("\n") if _HEADING.match(line) or not _ORDERS.search(line)]
     names = {name for line in kept if not _HEADING.match(line) for name in _NAMED.findall(line)}
     parts = {name: _parts(name) for name in names if not _MEASURE.fullmatch(name.lower())}
     missing = {part for each in parts.values() for part in each}
@@ -133,7 +124,7 @@ def grounded(text: str, said: Iterable[str]) -> Grounded:
         return found[0] if is_known else f"{found[0]} {NOT_FOUND}"
 
     shown = [line if _HEADING.match(line) else _NAMED.sub(marked, line) for line in kept] if unknown else kept
-    return Grounded("\n".join(shown), len(lines) - len(kept))
+    return "\n".join(shown)
 
 
 def _parts(name: str) -> frozenset[str]:
@@ -147,3 +138,13 @@ def _parts(name: str) -> frozenset[str]:
 def _plain(text: str) -> str:
     """The text in lower case and without commas, so that 1,500 equals 1500."""
     return text.lower().replace(",", "")
+
+
+def checked_answer(answer: str, source: SummarySource, earlier: str) -> str:
+    """A model's answer without secrets, data and orders; a tool's words and unknown names are marked.
+
+    `earlier` is the record that the answer continues.
+    """
+    messages = [*(message for _, message in source.folded), *source.kept, *source.tail]
+    said = (earlier, source.previous, source.instructions, source.task, *map(text_with_calls, messages))
+    return grounded(attributed(clean(answer), source, earlier), said).strip()

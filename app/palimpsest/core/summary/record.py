@@ -13,7 +13,8 @@ from collections.abc import Iterable
 import msgspec
 
 from palimpsest.core.summary.fitting import clipped
-from palimpsest.core.summary.sections import TITLES
+from palimpsest.core.summary.forms import EVERY_TITLE, ROLLING
+from palimpsest.core.summary.session_lists import Lists
 from palimpsest.core.summary.source import CountText, SummarySource, stored_as
 from palimpsest.core.text.fence import sendable, unfenced
 from palimpsest.core.text.message_text import on_one_line
@@ -36,7 +37,7 @@ _PART = re.compile(
     r"(?=^#{1,4}[ \t]+\**(?:State|Rules|Entry|Corrections|Record)\b\**[ \t]*:?[ \t]*$|\Z)"
 )
 _CORRECTION = re.compile(r"(?m)^<\s*(?:[-*]\s)?(.+)\n>\s*(?:[-*]\s)?(.+)$")
-_HEADING = re.compile(r"#{1,6}\s+(?:\d+(?:\s*[-\u2013]\s*\d+)?\.\s+)?")
+_HEADING = re.compile(r"(?:#{1,6}\s+)?(?:\d+(?:\s*[-\u2013]\s*\d+)?\.\s+)?")
 _NUMBERED = re.compile(r"###\s*(\d+)(?:\s*[-\u2013]\s*(\d+))?\.")
 _RANGE = re.compile(r"\s*\(messages? \d+(?: to \d+)?\)\s*$")
 _QUOTED = re.compile(r"[\"\u201c](.+)[\"\u201d]")
@@ -52,11 +53,18 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The entries, oldest first, without a gap; what is asked and open now; the user's rules, quoted."""
+    """The entries, oldest first, without a gap; what is asked and open now; the user's rules, quoted.
+
+    `lists`: those of the session, where a preset asks for them. `slots`: the number of filled slots of the
+    working state that the block was written from; None without one. `notes`: codes of events to be recorded.
+    """
 
     entries: tuple[Entry, ...]
     state: str = ""
     rules: tuple[str, ...] = ()
+    lists: Lists = msgspec.field(default_factory=dict)
+    slots: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def last(self) -> int:
@@ -93,7 +101,7 @@ _RECORD, _EARLIER = msgspec.json.Decoder(Record), msgspec.json.Decoder(_Earlier)
 
 def record_text(block: str) -> str:
     """The text of a block without its fence and preamble."""
-    return unfenced(block).replace(PREAMBLE, "").strip()
+    return unfenced(block).replace(ROLLING.heading, "").replace(PREAMBLE, "").strip()
 
 
 def decoded(stored: bytes | str) -> Record | None:
@@ -151,10 +159,11 @@ def with_entry(record: Record, answer: RecordAnswer, first: int, last: int, said
     )
     number = max((_number(text) for text in entries), default=0) + 1
     text = _titled(answer.entry, number, first, last)
-    return Record(
-        (*corrected, Entry(first, last, sendable(text))),
-        sendable(answer.state) or record.state,
-        _with_rules(record.rules, answer.rules, said),
+    return msgspec.structs.replace(
+        record,
+        entries=(*corrected, Entry(first, last, sendable(text))),
+        state=sendable(answer.state) or record.state,
+        rules=_with_rules(record.rules, answer.rules, said),
     )
 
 
@@ -163,8 +172,8 @@ def _titled(entry: str, number: int, first: int, last: int) -> str:
     span = f"(messages {first} to {last})" if last > first else f"(message {first})"
     lines = [line.rstrip() for line in entry.split("\n") if line.strip()]
     title = _HEADING.sub("", lines[0], count=1).strip("*: ") if lines[0].startswith("#") else ""
-    # The first of nine sections is no title (A15).
-    if title in TITLES:
+    # The first of a form's sections is no title (A15).
+    if title.lower() in EVERY_TITLE:
         title = ""
     elif title:
         lines = lines[1:]
@@ -173,8 +182,9 @@ def _titled(entry: str, number: int, first: int, last: int) -> str:
 
 
 def _lowered(line: str) -> str:
-    """The line, as a heading below the entry's own where it is one."""
-    return f"#### {_HEADING.sub('', line, count=1).strip('*: ')}" if line.startswith("#") else line
+    """The line, as a heading below the entry's own where it is one, or is a form's title."""
+    bare = _HEADING.sub("", line, count=1).strip("*: ")
+    return f"#### {bare}" if line.startswith("#") or bare.lower() in EVERY_TITLE else line
 
 
 def _with_rules(known: tuple[str, ...], answered: str, said: Iterable[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from functools import partial
 from palimpsest.core.budget.budget import Budget, Window, budget_of, due, memory_room
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.rolling.memory_block import shown_memory
+from palimpsest.core.summary.memory_block import shown_memory
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.text_pins import text_pins
 from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens

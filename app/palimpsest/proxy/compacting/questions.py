@@ -94,7 +94,7 @@ class Prompts:
         return shown.tokens + asked <= _room(context) and self._behind(context) is not None
 
     def _question_tokens(self, context: CompactionContext, limits: SummaryLimits) -> int:
-        return appended_tokens(limits, context.count_text, context.policy.has_sections)
+        return appended_tokens(limits, context.count_text, context.style.form(SummarySource(())))
 
     def appended_question(
         self, context: CompactionContext, source: SummarySource, limits: SummaryLimits
@@ -115,7 +115,7 @@ class Prompts:
         left = int(_room(context) - shown.tokens - self._question_tokens(context, limits))
         most = max(length, min(answer_tokens(length, thought_tokens), left))
         request = appended_request(
-            raws, source, most, limits, context.count_text, context.focus, context.policy.has_sections
+            raws, source, most, limits, context.count_text, context.focus, context.style.form(source)
         )
         own = self._own_messages(context)
         if own is not None:

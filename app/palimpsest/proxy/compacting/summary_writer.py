@@ -20,7 +20,6 @@ from palimpsest.core.summary.prompt import (
     SummaryLimits,
     SummaryRequest,
     answer_tokens,
-    with_headroom,
 )
 from palimpsest.core.summary.record import decoded, record_of
 from palimpsest.core.summary.source import SummarySource
@@ -53,6 +52,8 @@ _OF_THE_CONVERSATION = frozenset({"rejected", "too_long"})
 _OF_THE_KEY = frozenset({"key_refused", "status_402", "status_429"})
 # Multiple of a record's length: for less, a model's record saves little, and code can keep all of it.
 _LEAST_FOLDED = 2
+# Tokens for the chat framing of two messages and an estimate that is off.
+_FRAME_TOKENS = 64
 # No model has this name.
 _WORKER = "\0worker"
 # How servers refuse an appended question for its tools or reasoning items: one without may be accepted.
@@ -273,17 +274,17 @@ class SummaryWriter:
                 text = await context.done(_accepted, reply, request, replaced)
             except (SummaryRejected, _NoAnswer) as failure:
                 # A piece of which the model says nothing of use must not stand before all that follow.
-                piece = request if isinstance(request, RecordRequest) and request.last else None
-                if is_last and piece and isinstance(failure, SummaryRejected):
-                    skipped = piece.so_far.without_entry(piece.first, piece.last).encoded()
+                if is_last and request.last and isinstance(failure, SummaryRejected):
+                    skipped = request.so_far.without_entry(request.first, request.last).encoded()
                     following = await context.done(_next_question, questions, skipped)
-                    if isinstance(following, RecordRequest) and following.last:
+                    if following and following.last:
                         request = following
                         continue
-                if text and isinstance(request, RecordRequest):
+                if text:
                     _log.warning("summary_partial", error=str(failure), session=context.turn.session)
                     # The entries that have arrived stand; the next question covers what they lack.
-                    return SummaryText(text, self.model_for(context), passes, run.id, is_partial=bool(piece))
+                    is_partial = request.last > 0
+                    return SummaryText(text, self.model_for(context), passes, run.id, is_partial=is_partial)
                 if request.is_final and isinstance(failure, SummaryRejected):
                     raise _NoAnswer("rejected", counts=False) from failure
                 raise
@@ -405,10 +406,12 @@ class SummaryWriter:
         return limits.for_record(length, self._thought_tokens(context), self._choice.instructions)
 
     def _with_headroom(
-        self, context: CompactionContext, request: SummaryRequest, limits: SummaryLimits
-    ) -> SummaryRequest:
+        self, context: CompactionContext, request: RecordRequest, limits: SummaryLimits
+    ) -> RecordRequest:
+        """The request with room for a longer answer, as far as the window has it."""
         most = answer_tokens(context.budget.summary_tokens, self._thought_tokens(context))
-        return with_headroom(request, limits, most, context.count_text)
+        asked = context.count_text(request.system) + context.count_text(request.user) + _FRAME_TOKENS
+        return replace(request, max_tokens=max(request.max_tokens, min(most, limits.window_tokens - asked)))
 
     def _thought_tokens(self, context: CompactionContext) -> int:
         return self._thoughts.of(context.turn.namespace, self.model_for(context))
@@ -465,7 +468,7 @@ class _NoAnswer(Exception):
 
 def _appended(
     context: CompactionContext, request: RecordRequest, limits: SummaryLimits
-) -> Generator[SummaryRequest, str, None]:
+) -> Generator[RecordRequest, str, None]:
     """The appended question, then those that settle the record."""
     record = decoded((yield request))
     if record is not None:
@@ -477,13 +480,13 @@ def _replaced(context: CompactionContext, source: SummarySource) -> int:
     return sum(message.tokens for _, message in source.fresh) + context.count_text(source.previous)
 
 
-def _accepted(context: CompactionContext, reply: SummaryReply, request: SummaryRequest, replaced: int) -> str:
+def _accepted(context: CompactionContext, reply: SummaryReply, request: RecordRequest, replaced: int) -> str:
     return context.style.accepted(reply, request, replaced, context.count_text)
 
 
 def _next_question(
-    context: CompactionContext, questions: Generator[SummaryRequest, str, None], text: str
-) -> SummaryRequest | None:
+    context: CompactionContext, questions: Generator[RecordRequest, str, None], text: str
+) -> RecordRequest | None:
     """The next question after an accepted text, None after the last.
 
     StopIteration must not leave a worker thread.

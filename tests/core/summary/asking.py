@@ -1,4 +1,4 @@
-"""A summarizer of the rolling style's tests: answers as scripted and remembers what it was asked."""
+"""A summarizer of the presets' tests: answers as scripted and remembers what it was asked."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from dataclasses import replace
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.presets import PRESETS
-from palimpsest.core.summary.acceptance import Style, SummaryReply, WrittenBlock
+from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
-from palimpsest.core.summary.rolling.record import decoded_record
-from palimpsest.core.summary.rolling.state import SessionState
-from palimpsest.core.summary.rolling.style import RollingStyle
+from palimpsest.core.summary.record import decoded
+from palimpsest.core.summary.session_lists import Lists
 from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.summary.styles import RecordStyle, WrittenBlock
 
 from tests.core.summary.talk import ROOMY, count, source
 
 LIMITS = SummaryLimits.of(PRESETS["rolling"], window_tokens=200_000, max_tokens=2_000)
 Script = Callable[[SummaryRequest, int], str]
+
+
+def style(preset: str, **numbers: object) -> RecordStyle:
+    return RecordStyle(replace(PRESETS[preset], **numbers))  # type: ignore[arg-type]
 
 
 def sections(facts: str = "-", flow: str = "-", threads: str = "-") -> str:
@@ -30,11 +34,12 @@ def reply(summary: str, **delta: object) -> str:
 
 
 def nth(request: SummaryRequest, number: int) -> str:
-    return reply(sections(f"fact of call {number}", f"what call {number} read, in order", "nothing is open"))
+    flow = f"- what call {number} read, in order"
+    return reply(sections(f"- fact of call {number}", flow, f"- open after {number}: nothing"))
 
 
 def asked(
-    style: Style,
+    of: RecordStyle,
     made_of: SummarySource,
     script: Script = nth,
     limits: SummaryLimits = LIMITS,
@@ -43,43 +48,37 @@ def asked(
     """Every request, and the text accepted last; None when nothing was asked."""
     made: list[SummaryRequest] = []
     told: str | None = None
-    requests = style.requests(made_of, limits, count, focus)
+    requests = of.requests(made_of, limits, count, focus)
     try:
         request = next(requests)
         while True:
             made.append(request)
             answer = SummaryReply(script(request, len(made)), "stop")
-            told = style.accepted(answer, request, 100_000, count)
+            told = of.accepted(answer, request, 100_000, count)
             request = requests.send(told)
     except StopIteration:
         return made, told
 
 
-def after(
-    before: WrittenBlock | None,
-    folded: Sequence[Message],
-    fresh: Sequence[Message],
-    tail: Sequence[Message] = (),
-) -> SummarySource:
+def after(before: WrittenBlock | None, folded: Sequence[Message], fresh: Sequence[Message]) -> SummarySource:
     """The source of the next fold: `folded` stand in `before`."""
-    made = source([*folded, *fresh], since=len(folded), previous=before.text if before else "", tail=tail)
-    return replace(made, state=before.state if before else b"")
+    made = source([*folded, *fresh], since=len(folded), previous=before.text if before else "")
+    return replace(made, state=before.state if before else b"", room=ROOMY)
 
 
 def compacted(
-    style: Style, made_of: SummarySource, script: Script | None = nth, tokens: int = ROOMY
+    of: RecordStyle, made_of: SummarySource, script: Script | None = nth, tokens: int = ROOMY
 ) -> WrittenBlock:
     """A whole compaction; no script: nobody can be asked."""
-    told = asked(style, made_of, script)[1] if script else None
-    return style.written(made_of, told, tokens, count)
+    told = asked(of, made_of, script)[1] if script else None
+    return of.written(made_of, told, tokens, count)
 
 
-def state_of(written: WrittenBlock) -> SessionState:
-    return decoded_record(written.state).state
+def lists_of(written: WrittenBlock) -> Lists:
+    record = decoded(written.state)
+    assert record is not None
+    return record.lists
 
 
 def text_in(request: SummaryRequest, tag: str) -> str:
-    return request.user.split(f"<{tag}>\n", 1)[1].split(f"\n</{tag}>", 1)[0]
-
-
-ROLLING = RollingStyle()
+    return request.user.split(f"<{tag}>", 1)[1].split("\n", 1)[1].split(f"\n</{tag}>", 1)[0]

@@ -1,29 +1,32 @@
-"""What of a conversation the summarizer reads under this style."""
+"""What of a conversation the summarizer reads under `rolling` (B06, B14)."""
 
 from __future__ import annotations
 
 import pytest
 from palimpsest.core.history.message import Message
-from palimpsest.core.summary.prompt import SummaryLimits
-from palimpsest.core.summary.rolling.prompt import EVERY_TOOL, ToolAllowList, transcript
+from palimpsest.core.policy import Policy
+from palimpsest.core.summary.extraction import ToolAllowList, as_read
+from palimpsest.core.summary.prompt import transcript_line
 
-from tests.core.summary.rolling.asking import ROLLING, asked, text_in
-from tests.core.summary.talk import ROOMY, calls, count, message, result, says, source, user
+from tests.core.summary.talk import calls, message, result, says, source, user
+
+LISTED = ToolAllowList(frozenset(Policy().read_tools), Policy().read_tool_prefixes)
+CLAMPS = (3_000, 1_500, 1_200, 800)
 
 
-def read(*messages: Message, tools: ToolAllowList | None = None, since: int = 0) -> list[str]:
-    lines = transcript(source(messages, since=since), tools or ToolAllowList(), SummaryLimits(0, 0, 0))
-    return [line.marked() for line in lines]
+def read(*messages: Message, tools: ToolAllowList = LISTED) -> list[str]:
+    seen = as_read(source(messages), tools)
+    each = zip(seen.numbers, seen.fresh, strict=True)
+    return [transcript_line(number, said, CLAMPS) for number, (_, said) in each]
 
 
 @pytest.mark.spec("B06")
 def test_messages_are_numbered_by_their_place_and_named_by_role() -> None:
-    assert read(user("question"), says("answer"), user("more")) == [
+    assert read(user("question"), says("<think>NEEDLE and no end"), says("answer"), user("more")) == [
         "USER [1]: question",
-        "ASSISTANT [2]: answer",
-        "USER [3]: more",
+        "ASSISTANT [3]: answer",
+        "USER [4]: more",
     ]
-    assert read(user("old"), says("old"), user("new"), since=2) == ["USER [3]: new"]
 
 
 @pytest.mark.spec("B06")
@@ -42,11 +45,6 @@ def test_messages_are_numbered_by_their_place_and_named_by_role() -> None:
 )
 def test_reasoning_is_not_read(fields: dict[str, object]) -> None:
     assert read(message({"role": "assistant", **fields})) == ["ASSISTANT [1]: spoken"]
-
-
-@pytest.mark.spec("B06")
-def test_an_answer_that_was_cut_while_thinking_says_nothing() -> None:
-    assert read(user("q"), says("<think>NEEDLE and no end")) == ["USER [1]: q"]
 
 
 def test_what_a_user_writes_about_thinking_stays() -> None:
@@ -81,7 +79,7 @@ def test_only_tools_on_the_list_are_read_by_name_and_by_prefix() -> None:
         (ToolAllowList(frozenset(), ("my",)), 1),
         (ToolAllowList(frozenset({"bash"}), ("my*",)), 2),
         (ToolAllowList(frozenset(), ()), 0),
-        (EVERY_TOOL, 2),
+        (ToolAllowList(), 2),
     ],
 )
 def test_the_list_is_a_setting(tools: ToolAllowList, shown: int) -> None:
@@ -94,30 +92,14 @@ def test_a_result_belongs_to_the_newest_call_of_its_id() -> None:
     said = read(calls("linearGet", "x"), result("shown", "x"), calls("bash", "x"), result("hidden", "x"))
     assert [line for line in said if "shown" in line]
     assert not [line for line in said if "hidden" in line]
-
-
-@pytest.mark.spec("B14")
-def test_a_result_whose_call_is_not_there_is_not_read() -> None:
     assert read(result("orphan")) == []
     named = message({"role": "tool", "tool_call_id": "z", "name": "linearGet", "content": "named"})
     assert read(named) == ["TOOL [1]: named"]
 
 
-@pytest.mark.spec("B14")
-def test_no_request_holds_the_text_of_another_tool() -> None:
-    requests, _ = asked(ROLLING, source([user("go"), *(each for group in TOOLS for each in group)]))
-    assert requests
-    assert not [raw for request in requests for raw in request.messages if b"HIDDEN" in raw]
-    assert "asked: teal" in text_in(requests[0], "new-messages")
-
-
-@pytest.mark.spec("B14")
-def test_code_does_not_read_them_either() -> None:
-    talk = [user("go"), calls("bash", "c", command="ls"), result("Error: HIDDEN port is 54329 now", "c")]
-    written = ROLLING.written(source(talk), None, ROOMY, count)
-    assert "HIDDEN" not in written.text
-    assert "54329" not in written.text
-    assert "`ls`: failed" in written.text
+def test_what_is_left_out_is_not_new_either() -> None:
+    seen = as_read(source([user("q"), calls("bash"), result("x"), says("a"), user("b")], since=3), LISTED)
+    assert (seen.numbers, seen.since) == ((1, 4, 5), 1)
 
 
 def test_no_secret_and_no_data_is_read() -> None:

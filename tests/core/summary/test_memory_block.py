@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.summary.acceptance import SummaryReply
-from palimpsest.core.summary.rolling.memory_block import (
+from palimpsest.core.summary.memory_block import (
     MEMORY_TAG,
     MemoryBlock,
     MemoryFold,

@@ -1,0 +1,222 @@
+"""The presets' forms: under which titles entries are asked for and shown, and who writes them. A table.
+
+Everything else is the same for all of them (asking.py, block.py, styles.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from palimpsest.core.history.message import RESULT_ROLES, Message
+from palimpsest.core.notes.note import Note
+from palimpsest.core.notes.sentences import decides, discovers
+from palimpsest.core.policy import Policy, StyleName
+from palimpsest.core.summary.sections import TITLES
+from palimpsest.core.summary.source import SummarySource
+from palimpsest.core.summary.template import DEFAULT_TEMPLATE
+from palimpsest.core.text.message_text import calls_of
+
+# The share of tool calls and results from which on the work says more than the talk about it (D24).
+_TOOL_SHARE = 0.5
+
+
+Clamps: TypeAlias = tuple[int, int, int, int]
+"""Characters of a user's message, an assistant's, a result and a call's arguments in a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormSection:
+    """A titled part of a block.
+
+    `content`: what a model is asked to write there; "" where it is code's alone. `notes`: the kinds of notes
+    that stand there; beside those of `Note.kind`: `first` (the first request), `said` (a fact by the user),
+    `decision` and `discovery` (facts by the assistant, by their words).
+    """
+
+    title: str
+    content: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a preset asks for entries and shows them.
+
+    Without `sections` entries stand as they are written, by episode. `rest`: the title of lines under no
+    known heading; `state`: that of what is asked and open now. `heading`: the first line of a block.
+    `record_tag`: the tag of the record in a question. `clamps`: None: what the question has room for.
+    `has_lists`: the answer has changes of the session's lists, too. `is_by_code`: code writes, and a model
+    only adds what is missing. `template`: a worker's.
+    """
+
+    sections: tuple[FormSection, ...] = ()
+    rest: str = ""
+    state: str = ""
+    heading: str = ""
+    record_tag: str = "record"
+    clamps: Clamps | None = None
+    is_numbered: bool = False
+    has_lists: bool = False
+    is_by_code: bool = False
+    template: str = ""
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Each title as it is shown."""
+        number = "{}. {}" if self.is_numbered else "{1}"
+        return {s.title: number.format(place, s.title) for place, s in enumerate(self.sections, 1)}
+
+    @property
+    def asked(self) -> str:
+        """The headings that a model is asked to use, each with what belongs there."""
+        shown = self.titles
+        return "\n".join(f"#### {shown[s.title]} ({s.content})" for s in self.sections if s.content)
+
+    def title_of(self, note: Note) -> str:
+        """The title of a note's section; "" where it is not shown."""
+        kinds: tuple[str, ...] = (note.kind,)
+        if note.kind == "fact" and note.by == "user":
+            kinds = ("said", "fact")
+        elif note.kind in ("fact", "outcome"):
+            is_decision, is_discovery = bool(decides(note.text)), bool(discovers(note.text))
+            kinds = ("decision",) * is_decision + ("discovery",) * is_discovery + kinds
+        elif note.kind == "command" and "`: failed" in note.text:
+            kinds = ("failure",)
+        return next((title for kind in kinds if (title := self.title_with(kind))), "")
+
+    def title_with(self, kind: str) -> str:
+        """The title of the section for this kind of notes; "" where there is none."""
+        return next((section.title for section in self.sections if kind in section.notes), "")
+
+
+EPISODES = Form()
+
+# What belongs under each of the nine sections (A15), and the notes there.
+_NINE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("the goal, and what would finish it", ("first",)),
+    (
+        "what the user asked, corrected, allowed, forbade; what binds in the user's words",
+        ("rule", "request", "said"),
+    ),
+    ("what was done, with files and results; what cannot be taken back, with its ids", ("change", "outcome")),
+    ("what failed, its exact message, what cured it or that nothing has", ("failure",)),
+    ("facts needed to go on", ("fact", "read", "picture")),
+    ("what was decided and why; what was rejected", ()),
+    ("each open item with its next step; unanswered questions", ("open", "task")),
+    ("where exactly work stopped", ("command",)),
+    ("in the user's words; never an invented one", ()),
+)
+HANDOFF = Form(
+    tuple(FormSection(title, *row) for title, row in zip(TITLES, _NINE, strict=True)),
+    rest=TITLES[2],
+    state=TITLES[7],
+    # A19.
+    clamps=(3_000, 1_500, 1_200, 800),
+    is_numbered=True,
+)
+
+LISTS_TITLE = "SESSION STATE"
+# B08, B15; B07 names the parts of a question.
+ROLLING = Form(
+    (
+        FormSection(LISTS_TITLE, ""),
+        FormSection(
+            "KEY FACTS",
+            "what stays true: goals, preferences, values, results, decisions with their reasons",
+            ("rule", "fact", "read", "picture"),
+        ),
+        FormSection(
+            "CONVERSATION FLOW",
+            "what was asked, done and answered, in order",
+            ("first", "request", "change", "command", "failure", "outcome"),
+        ),
+        FormSection(
+            "OPEN THREADS", "what is unanswered or unfinished, the newest request last", ("open", "task")
+        ),
+    ),
+    rest="CONVERSATION FLOW",
+    state="OPEN THREADS",
+    heading="# Compacted context summary\n",
+    record_tag="previous-summary",
+    has_lists=True,
+)
+
+ENVIRONMENT, FILES = "Environment", "Files Touched"
+DECISIONS, DISCOVERIES = "Key Decisions", "Discoveries"
+# What code copies word for word, in both forms.
+_COPIED = (
+    FormSection("Task", "", ("first",)),
+    FormSection("User Requirements", "", ("rule", "request", "said", "picture")),
+    FormSection("Plan", "", ("task", "open")),
+)
+_VERSIONS, _DONE = "versions and tools", "each with what was done to it"
+_GAVE, _WHY, _CURED = "what commands and searches gave", "with the reasons", "the message, and what cured it"
+# D10, and the lines that a model adds (D11).
+WORKING = Form(
+    (
+        *_COPIED,
+        FormSection(ENVIRONMENT, _VERSIONS),
+        FormSection(FILES, _DONE, ("change", "read")),
+        FormSection(DECISIONS, _WHY, ("decision",)),
+        FormSection("Assistant Notes", "what else was said", ("fact", "outcome")),
+        FormSection("Tool Results", _GAVE, ("command",)),
+        FormSection("Errors & Failures", _CURED, ("failure",)),
+        FormSection(DISCOVERIES, "what was found", ("discovery",)),
+        FormSection("Additional Context", "what the notes lack"),
+    ),
+    rest="Additional Context",
+    state="Additional Context",
+    is_by_code=True,
+)
+# D20.
+BATCH = Form(
+    (
+        *_COPIED,
+        FormSection(ENVIRONMENT, _VERSIONS),
+        FormSection(FILES, _DONE, ("change", "read")),
+        FormSection("Tool Results", _GAVE, ("command",)),
+        FormSection(DECISIONS, _WHY, ("decision",)),
+        FormSection("Work Completed", "what was done, with ids", ("fact", "outcome")),
+        FormSection("Errors & Resolutions", _CURED, ("failure",)),
+        FormSection("Current State", "where exactly work stopped, and what is next"),
+    ),
+    rest="Work Completed",
+    state="Current State",
+    clamps=(6_000, 6_000, 8_000, 800),
+)
+
+# E07: the answer of somebody else's summarizer is one entry, which replaces the one before.
+WORKER = Form(template=DEFAULT_TEMPLATE)
+
+_FORMS: dict[StyleName, Form] = {
+    "record": EPISODES,
+    "rolling": ROLLING,
+    "working_state": WORKING,
+    "batch": BATCH,
+    "worker": WORKER,
+}
+# The titles of all forms in lower case, and what prompts say of them.
+EVERY_TITLE = frozenset(
+    section.title.lower() for form in (HANDOFF, *_FORMS.values()) for section in form.sections
+)
+CONTENTS = tuple(
+    section.content for form in (HANDOFF, *_FORMS.values()) for section in form.sections if section.content
+)
+
+
+def form_of(policy: Policy, source: SummarySource) -> Form:
+    """The form of a policy's blocks; under `by_content` the messages of the fold choose it (D24)."""
+    if policy.style == "by_content":
+        messages = [message for _, message in source.fresh or source.folded]
+        return WORKING if messages and tool_share(messages) >= _TOOL_SHARE else BATCH
+    if policy.worker_template and policy.style == "worker":
+        return replace(WORKER, template=policy.worker_template)
+    return HANDOFF if policy.has_sections else _FORMS[policy.style]
+
+
+def tool_share(messages: Sequence[Message]) -> float:
+    """The share of messages that are tool calls or results, whatever their sizes: a dump explains nothing."""
+    of_tools = (message.role in RESULT_ROLES or bool(calls_of(message)) for message in messages)
+    return sum(of_tools) / len(messages)
