@@ -350,8 +350,8 @@ async def test_what_stays_for_its_path_takes_its_share_and_no_more(tmp_path: Pat
         while not await chat.compactions():
             number = len(chat.sent)
             model.says(f"Step {number} is done. {prose(number, 60)}")
-            # Every fifth message is about this file, and so are the newest.
-            file = "src/app/main.py" if number % 5 == 1 else f"src/other/part{number}.py"
+            # Every second message is about this file.
+            file = "src/app/main.py" if number % 2 else f"src/other/part{number}.py"
             await chat.says(f"Now change {file}, step {number}. {prose(100 + number, 60)}")
         parts = (await chat.view())["parts"]
         ((at, _),) = [(at, part) for at, part in enumerate(parts) if part["kind"] == "summary"]
