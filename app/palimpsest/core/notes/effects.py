@@ -114,7 +114,7 @@ def _effects(name: str, arguments: Arguments, seen: Result | None, opened: str) 
         return _input_effects(arguments, seen)
     if what := _looked_up(tool, arguments):
         if seen is None or not seen.failed(quoting=True):
-            return (FileRead(what),)
+            return (FileRead(what, seen.short() if seen and tool.searches else ()),)
         return (seen.failure(f"{name} {what}", FileRead(what).name),)
     patch = patch_of(arguments) if tool.patches else None
     state = edit_state(tool, arguments)

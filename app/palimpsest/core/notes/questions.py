@@ -7,14 +7,11 @@ from functools import lru_cache
 
 from palimpsest.core.notes.languages import entries, languages, languages_of, plain, words_in
 from palimpsest.core.notes.sentences import prose_of, sentences_of
-from palimpsest.core.text.message_text import LEFT_OUT
 
 # Words, and characters of a text without spaces. A longer answer can be understood without its question.
 _SHORT_WORDS, _SHORT_CHARS = 8, 20
 # Words beside a filler from which on a sentence says something: "Great, the refund went out".
 _LEAST_WORDS = 2
-# The first and last item of a longer list say nothing of the others.
-_MOST_ITEMS = 2
 # Characters at the end of a text in which its last paragraph is searched.
 _END_READ = 4_000
 _QUESTION_MARKS = ("?", "？")
@@ -36,7 +33,7 @@ def question_in(text: str) -> str:
     for sentence in sentences_of(_last_paragraph(text)):
         low = plain(sentence)
         wants = is_question(sentence) or (not is_question(asked) and _opens("request").match(low))
-        if wants and not any(offer in low for offer in entries("offer")):
+        if wants and not is_offer(sentence):
             asked = sentence
     return asked
 
@@ -58,6 +55,12 @@ def asks_for_something(sentence: str) -> bool:
     low = plain(sentence)
     clauses = (match.end() for match in _CLAUSE.finditer(low))
     return any(_opens("request").match(low, at) and not any(map(_is_value, low[:at])) for at in clauses)
+
+
+def is_offer(sentence: str) -> bool:
+    """True for a sentence with an offer to help further."""
+    low = plain(sentence)
+    return any(offer in low for offer in entries("offer"))
 
 
 def is_intention(sentence: str) -> bool:
@@ -88,27 +91,7 @@ def is_short_answer(text: str) -> bool:
         return False
     if _opens("assent").match(low) or all(map(_is_value, words)):
         return True
-    return len(words) == 1 and not _is_small_talk(low)
-
-
-def closing_sentences(text: str, most_chars: int) -> str:
-    """The first and the last informative sentence of an assistant's answer, in at most `most_chars`.
-
-    An answer states what was done at its beginning or at its end. Filler ("Great!"), offers, questions and
-    announcements that end in a colon are skipped; an omission between the two is marked. List items count
-    only where there are no sentences, and two at most. "" when nothing fits.
-    """
-    sentences = [each for each in sentences_of(text) if len(each) <= most_chars and not _says_nothing(each)]
-    places = [place for place, each in enumerate(sentences) if is_whole(each)]
-    if not places and len(sentences) <= _MOST_ITEMS:
-        places = [*range(len(sentences))]
-    if not places:
-        return ""
-    first, last = places[0], places[-1]
-    between = " " if last - first == 1 else f" {LEFT_OUT} "
-    both = f"{sentences[first]}{between}{sentences[last]}"
-    says_more = sentences[last] != sentences[first]
-    return both if says_more and len(both) <= most_chars else sentences[first]
+    return len(words) == 1 and not is_small_talk(low)
 
 
 def _last_paragraph(text: str) -> str:
@@ -121,15 +104,9 @@ def _last_paragraph(text: str) -> str:
     return "\n\n".join(paragraphs[first:])
 
 
-def _says_nothing(sentence: str) -> bool:
-    low = plain(sentence)
-    is_announcement = sentence.rstrip(_CLOSING)[-1:] in (":", "：")
-    is_offer = any(offer in low for offer in entries("offer"))
-    return is_announcement or is_offer or asks_for_something(sentence) or _is_small_talk(low)
-
-
-def _is_small_talk(low: str) -> bool:
+def is_small_talk(text: str) -> bool:
     """True for a filler followed by fewer than two words that are no function words."""
+    low = plain(text)
     match = _opens("filler").match(low)
     if match is None:
         return False

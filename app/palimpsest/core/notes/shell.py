@@ -37,7 +37,8 @@ def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
     for each in commands if looks else ():
         folder = folder_after(each, folder)
         read |= dict.fromkeys(reads_of(each, folder))
-    reads = tuple(map(FileRead, read))
+    said = result.short() if result and len(read) == 1 else ()
+    reads = tuple(FileRead(each, said) for each in read)
     if result is None:
         return reads
     ok = None if result.running else not _has_failed(commands, result, looks)

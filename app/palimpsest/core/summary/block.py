@@ -25,13 +25,11 @@ from palimpsest.core.text.message_text import text_with_calls
 
 _LEFT_OUT = "- {} more such lines had no room here."
 _RULES = "Rules of the user, word for word"
+_SAID = "Said and done, by the number of the message"
 # The parts by code: title and kinds of notes, the rules first, what is open last.
 _PARTS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
     (_RULES, ("rule",)),
-    ("Said", ("request", "fact", "outcome", "picture")),
-    ("Changed", ("change",)),
-    ("Newest commands, and calls that failed", ("command", "failure")),
-    ("Looked at", ("read",)),
+    (_SAID, ("request", "fact", "picture", "change", "command", "failure", "read")),
     ("Open", ("open",)),
     ("Task list as last written", ("task",)),
 )
@@ -70,14 +68,19 @@ def record_block(source: SummarySource, record: Record, frame: Frame, *, has_sec
     notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
     by_code = _share_of_code(source, record, notes, count) if record.entries else 1.0
     record = cut_to_room(record, frame.tokens, count)
-    empty = _fenced(record, Choice(count), frame.tag, has_sections=has_sections)
+    empty = _fenced(record, Choice(count, line_of), frame.tag, has_sections=has_sections)
     room = frame.tokens - count(empty) + count(record.text) + count(record.state)
     while room > 0:
         shown = cut_to_room(record, int(room * (1 - by_code)), count)
         said = RecordLines("\n".join((shown.text, shown.state, *record.rules)))
         rest = max(int(room * by_code), room - count(shown.text) - count(shown.state))
         choice = chosen_notes(
-            notes, range(len(source.folded)), NoteBudget(rest, int(RULES_SHARE * room)), count, said.says
+            notes,
+            range(len(source.folded)),
+            NoteBudget(rest, int(RULES_SHARE * room)),
+            count,
+            said.says,
+            lambda note: _numbered(note, source.numbers),
         )
         shown = replace(cut_to_room(record, room - choice.tokens, count), rules=record.rules)
         text = _fenced(shown, choice, frame.tag, has_sections=has_sections)
@@ -128,7 +131,9 @@ def _fenced(record: Record, choice: Choice, tag: str, *, has_sections: bool) -> 
     if has_sections:
         parts = _nine(record, choice, rules)
     else:
-        parts = {title: [_guarded(line_of(note)) for note in choice.of(*kinds)] for title, kinds in _PARTS}
+        parts = {
+            title: [_guarded(choice.line(note)) for note in choice.of(*kinds)] for title, kinds in _PARTS
+        }
         parts = {_RULES: [*rules, *parts.pop(_RULES)], _RECORD: [record.text], **parts}
     if choice.left_out:
         parts["More"] = [left_out(choice)]
@@ -136,6 +141,12 @@ def _fenced(record: Record, choice: Choice, tag: str, *, has_sections: bool) -> 
         parts[_STATE] = [_guarded(record.state)]
     body = "\n".join(f"## {title}\n" + "\n".join(lines) for title, lines in parts.items() if any(lines))
     return fenced(f"{PREAMBLE}\n\n{body}", tag)
+
+
+def _numbered(note: Note, numbers: Sequence[int]) -> str:
+    """The note's line; what was said and done has the number of its message."""
+    line = line_of(note)
+    return f"- {numbers[note.place]} {line.removeprefix('- ')}" if note.kind in _PARTS[1][1] else line
 
 
 def _nine(record: Record, choice: Choice, rules: Sequence[str]) -> dict[str, list[str]]:
@@ -154,7 +165,7 @@ def _nine(record: Record, choice: Choice, rules: Sequence[str]) -> dict[str, lis
     first = choice.of("request")[:1] if not record.entries else []
     for note in sorted(choice.notes, key=lambda note: (note.kind != "rule", note.place)):
         number = 1 if note in first else 2 if (note.by, note.kind) == ("user", "fact") else _NINE[note.kind]
-        parts[number].append(_guarded(line_of(note)))
+        parts[number].append(_guarded(choice.line(note)))
     return {f"{number}. {TITLES[number - 1]}": lines for number, lines in parts.items()}
 
 
