@@ -30,8 +30,10 @@ _WORTH: Mapping[Kind, float] = {
 }
 # Of an assistant's sentences: of the first and the last of an answer, and of others.
 _RESULT, _ASIDE = 2.0, 0.6
-# Characters of a binding request, of an older one that may be shown whole, and of a floor cut for lack of room.
+# Characters of a binding request, of an older one that may be shown whole, of a floor that lacks room.
 _BOUND_CHARS, _REQUEST_CHARS, _SHORT_CHARS = 1_200, 240, 80
+# Words of what was read that somebody else must have said.
+_LEAST_KNOWN = 2
 # Outcomes of one command that are told, the newest.
 _RUNS = 3
 # Characters of a sentence; a shorter one ("Yes, do it.") depends on the words around it.
@@ -213,6 +215,7 @@ def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:
     # Sentences of a request that may stand whole are part of it.
     whole = {n.place: n.text for n in notes if n.kind == "request" and len(n.text) <= _REQUEST_CHARS}
     shown = {note.place for note in choice.of("request")}
+    known = stems_of(" ".join(f"{note.text} {note.subject}" for note in notes if note.kind != "read"))
     pieces = sorted(
         (
             note
@@ -220,6 +223,7 @@ def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:
             if note.text
             and note.kind in _WORTH
             and note.text not in said
+            and not (note.kind == "read" and len(stems_of(note.text) & known) < _LEAST_KNOWN)
             and not (note.kind == "command" and not note.subject)
             and not (note.kind == "request" and note.place not in whole)
             and not (note.kind == "fact" and (note.place in shown or note.text in whole.get(note.place, "")))
@@ -228,7 +232,6 @@ def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:
     )
     if not pieces or room <= choice.tokens:
         return
-    known = stems_of(" ".join(f"{note.text} {note.subject}" for note in notes if note.kind != "read"))
     information = Information(
         [note.text for note in pieces],
         [_worth(note) for note in pieces],

@@ -337,9 +337,8 @@ def _is_news(sentence: str, *, works: bool, is_all: bool) -> bool:
 
 def _written_call(text: str) -> ToolCall | None:
     """The last command that an assistant wrote as text, as the call that it stands for."""
-    found = None
-    for found in _WRITTEN_CALL.finditer(text) if "```" in text or "ction" in text or "</" in text else ():
-        pass
+    may_hold = "```" in text or "ction:" in text or "</" in text
+    *_, found = (None, *_WRITTEN_CALL.finditer(text)) if may_hold else (None,)
     if found is None:
         return None
     script = found["script"] or found["tagged"]
@@ -366,16 +365,21 @@ def is_informative(sentence: str) -> bool:
 
 def _read_result(reading: _Reading, call: ToolCall, result: str) -> None:
     effects = effects_of(call, result, reading.opened)
-    ran = "\n".join(effect.line for effect in effects if isinstance(effect, Command) and effect.ok)
+    ran = "\n".join(each.line for each in effects if isinstance(each, Command) and each.ok)
+    told = {
+        each
+        for each in effects
+        if isinstance(each, Action) and f"{each.name} {each.arguments}".strip() in ran
+    }
     for effect in effects:
-        # `pip install x` is told by its command, which has the outcome.
-        if not (isinstance(effect, Action) and f"{effect.name} {effect.arguments}".strip() in ran):
-            _add_effect(reading, effect)
+        if effect not in told:
+            # `pip install x` is told by its command, which has the outcome.
+            _add_effect(reading, effect, binds=bool(told) and isinstance(effect, Command))
     reading.opened = open_file_after(call, result) or reading.opened
 
 
-def _add_effect(reading: _Reading, effect: Effect) -> None:
-    """Adds an effect; a success resolves the failures with one of its names."""
+def _add_effect(reading: _Reading, effect: Effect, *, binds: bool = False) -> None:
+    """Adds an effect; a success resolves the failures with one of its names. `binds`: a command that acts."""
     match effect:
         case FileChange():
             _resolve_failures(reading, effect.path)
@@ -383,7 +387,8 @@ def _add_effect(reading: _Reading, effect: Effect) -> None:
         case Command():
             said = f", {effect.said}" if effect.said else ""
             text = f"`{effect.line}`: {_OUTCOMES[effect.ok]}{said}"
-            note = reading.note("command", text, "tool", subject="" if effect.only_files else effect.line)
+            subject = "" if effect.only_files else effect.line
+            note = reading.note("command", text, "tool", binds=binds, subject=subject)
             key = reading.keep(note, ("command", text))
             # The newest run counts; a failed one binds.
             reading.commands[effect.line] = key if effect.ok is False else None
@@ -407,7 +412,7 @@ def _add_effect(reading: _Reading, effect: Effect) -> None:
             reading.tasks = [reading.note("task", line, "assistant", binds=True) for line in lines]
         case FileRead():
             _resolve_failures(reading, effect.name)
-            for said in effect.said or ("",):
+            for said in ("", *effect.said):
                 note = reading.note("read", without_secrets(said), "tool", subject=effect.what)
                 reading.keep(note, ("read", effect.what, said))
 
@@ -432,16 +437,16 @@ def _add_rule(reading: _Reading, rule: str, by: Speaker, name: str = "") -> None
 def _add_file(reading: _Reading, change: FileChange) -> None:
     """The change as a line of its own; every block shows the file's last one."""
     path = next((known for known in reading.files if same_file(known, change.path)), change.path)
-    _, before = reading.files.get(path, (None, ""))
-    state = change.state
-    if before == "created" and state == "edited" and not change.detail:
-        state = before
-    made = " (created here)" if before == "created" and state == "edited" else ""
+    was_made = path in reading.files and reading.files[path][1] == "created"
+    is_made = was_made and change.state == "edited"
+    # What was made here and then edited is told as made, with the edit.
+    state: FileState = "created" if is_made and not change.detail else change.state
+    made = " (created here)" if is_made and change.detail else ""
     where = f" -> {change.to}" if change.to else ""
     detail = f": {change.detail}" if change.detail and state in ("created", "edited") else ""
     note = reading.note("change", f"{state} {path}{where}{made}{detail}", "assistant", subject=path)
-    held = "created" if made else state
-    reading.files[path] = (reading.keep(note, ("change", path, change.detail, state)), held)
+    key = reading.keep(note, ("change", path, change.detail, state))
+    reading.files[path] = (key, "created" if is_made else state)
 
 
 def _new_lines(reading: _Reading, text: str) -> str:
