@@ -366,11 +366,7 @@ def is_informative(sentence: str) -> bool:
 def _read_result(reading: _Reading, call: ToolCall, result: str) -> None:
     effects = effects_of(call, result, reading.opened)
     ran = "\n".join(each.line for each in effects if isinstance(each, Command) and each.ok)
-    told = {
-        each
-        for each in effects
-        if isinstance(each, Action) and f"{each.name} {each.arguments}".strip() in ran
-    }
+    told = {each for each in effects if isinstance(each, Action) and each.name in ran}
     for effect in effects:
         if effect not in told:
             # `pip install x` is told by its command, which has the outcome.

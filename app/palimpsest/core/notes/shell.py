@@ -101,10 +101,5 @@ def _certain_effects(
         blamed = f"{each.program}: "
         runs = blamed not in result.head and blamed not in result.tail
         if runs:
-            for change in changes:
-                # Certain although the script failed: git repeats a commit's subject.
-                if isinstance(change, FileChange) or (
-                    change.arguments and f"] {change.arguments}" in result.head
-                ):
-                    yield change
+            yield from (change for change in changes if isinstance(change, FileChange))
             runs = bool(changes) or only_reads(each)
