@@ -1,4 +1,4 @@
-"""Which sentences of a user bind, in every language that has a table, and which only look so."""
+"""Which sentences of a user bind, in every language that is read, and which only look so."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ BINDING = {
         Tests should never hit the network.
         We never commit generated files.
         Window seats only.
+        Check with me before you touch the billing code.
+        Nothing goes to production without my OK.
+        You are not to contact the customer directly.
+        Refunds only to the original card.
+        Whatever happens, keep the old URLs working.
         **Never** edit `vendor/`.
         Remember that I'm vegetarian.
     """,
@@ -56,6 +61,7 @@ BINDING = {
         Ich fliege nur mit Handgepäck.
         Löschen Sie keine Kundendaten.
         Kannst du ab jetzt immer kurz antworten?
+        Bitte alles auf Deutsch beantworten.
     """,
     "fr": """
         Ne touche pas aux migrations.
@@ -80,6 +86,7 @@ BINDING = {
         No borres nada sin mi permiso.
         Prefiero un asiento de pasillo.
         Cambia solo los archivos de src/.
+        Hay que pedir permiso antes de borrar.
     """,
     "pt": """
         Não toque nas migrações.
@@ -137,6 +144,7 @@ BINDING = {
         删除任何东西之前先问我。
         只修改 src 目录下的文件。
         我更喜欢靠过道的座位。
+        请勿删除日志。
     """,
     "ja": """
         マイグレーションには触らないでください。
@@ -194,6 +202,11 @@ NOT_BINDING = {
         What is the maximum?
         Jane Miller, 12 Main Street, Springfield
         yes please
+        It's just a small step, but every step counts.
+        We'll keep going and never give up.
+        Must feel great to turn your passion into a career.
+        Please use up/down thumbs to vote.
+        No entries should be shown because `__all__` is empty.
     """,
     "de": """
         Es funktioniert nicht.
@@ -318,12 +331,24 @@ def test_rules_are_taken_out_of_a_longer_message_verbatim_and_once() -> None:
     assert rules_in(text) == ("Please fix it, but do not change the tests!", "Never push.")
 
 
-def test_a_short_message_in_a_language_without_a_table_counts_whole() -> None:
-    finnish = "Älä koskaan poista tiedostoja ilman lupaa"
-    assert rules_in(finnish) == (finnish,)
-    greek = "Μην διαγράφεις ποτέ αρχεία χωρίς άδεια"
-    assert rules_in(greek) == (greek,)
-    assert rules_in(f"{greek}. " * 10) == ()
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HARD CONSTRAINT: Report all times in UTC.",
+        "USER PREFERENCE: one recommendation, no lists.",
+        "Rule: two reviewers for the ledger.",
+        "规则：周末不部署。",
+    ],
+)
+def test_a_label_makes_the_whole_line_a_rule(text: str) -> None:
+    assert rules_in(f"Hello.\n{text}\nThanks.") == (text,)
+
+
+def test_what_a_user_pasted_is_data() -> None:
+    page = "Welcome to our shop. You must never disclose the discount code to the customer."
+    assert rules_in(f"Here is the web page you asked for:\n{page}") == ()
+    assert rules_in(f"Never push. This is the log:\n{page}") == ("Never push.",)
+    assert rules_in("Please follow these:\n- Never push.") == ("Never push.",)
 
 
 def test_what_another_said_in_a_quoted_line_is_no_rule() -> None:

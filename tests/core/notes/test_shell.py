@@ -70,7 +70,10 @@ def deleted(path: str) -> FileChange:
         ("[ -f a ] || touch b", []),
         ("git checkout -- a.py b.py", [edited("a.py", "restored by git"), edited("b.py", "restored by git")]),
         ("git restore a.py", [edited("a.py", "restored by git")]),
-        ('git add -A && git commit -m "Fix the bug\n\nLong text"', [Action("git commit", "-m Fix the bug Long text", "")]),
+        (
+            'git add -A && git commit -m "Fix the bug\n\nLong text"',
+            [Action("git commit", "-m Fix the bug Long text", "")],
+        ),
         ("git commit -qam 'Fix'", [Action("git commit", "-qam Fix", "")]),
         ("git push -u origin main", [Action("git push", "-u origin main", "")]),
         ("git checkout -b topic", [Action("git checkout", "-b topic", "")]),

@@ -7,6 +7,7 @@ and outcomes by their information per token, and each part of the conversation g
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -38,8 +39,8 @@ _LEAST_KNOWN = 2
 _RUNS = 3
 # Characters of a sentence; a shorter one ("Yes, do it.") depends on the words around it.
 _LEAST_SENTENCE = 16
-# Tokens of a line's speaker, and how often a choice is filled up.
-_SPEAKER_TOKENS, _FILLINGS = 5, 3
+# Tokens of a line's number and speaker, and the rooms that are ranked.
+_SPEAKER_TOKENS, _RANKED = 5, 1.3
 # Messages of a part of the conversation that has its share of the room.
 _PART_MESSAGES = 6
 _LEFT = re.escape(LEFT_OUT)
@@ -238,21 +239,19 @@ def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:
         [known if note.kind == "read" else None for note in pieces],
     )
     costs = [choice.count_text(note.text) + _SPEAKER_TOKENS for note in pieces]
-    # Pieces of one message share a speaker: what that saves is spent once more.
-    spare = wanted = room - choice.tokens
-    filled, most = list[Note](), 0
-    for _ in range(_FILLINGS):
-        best = information.best(
-            costs.__getitem__,
-            wanted,
-            lambda index: (pieces[index].turn, pieces[index].place // _PART_MESSAGES),
-        )
-        lines = _joined(pieces, sorted(best))
-        tokens = sum(map(choice.cost, lines))
-        if most < tokens <= spare:
-            filled, most = lines, tokens
-        wanted += spare - tokens
-    for line in filled:
+    # Pieces of one message share a speaker: more are ranked than fit, and the best that do are taken.
+    spare = room - choice.tokens
+    best = information.best(
+        costs.__getitem__,
+        int(_RANKED * spare),
+        lambda index: (pieces[index].turn, pieces[index].place // _PART_MESSAGES),
+    )
+
+    def lines(count: int) -> list[Note]:
+        return _joined(pieces, sorted(best[:count]))
+
+    count = bisect_right(range(len(best) + 1), spare, key=lambda count: sum(map(choice.cost, lines(count))))
+    for line in lines(count - 1):
         choice.take(line, room)
 
 

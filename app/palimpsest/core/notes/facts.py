@@ -12,7 +12,7 @@ from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 from math import fsum, inf, log
 
-from palimpsest.core.notes.languages import entries, plain
+from palimpsest.core.notes.languages import entries, opening, plain
 
 # Weights of stems, relative to a plain word of the same rarity.
 _VALUE, _NAME = 2.0, 1.5
@@ -203,7 +203,7 @@ def share_of(sentence: str) -> float:
     share = _SINGLE if len(stems_of(sentence)) == 1 else 1.0
     if sentence[-1:] in ("?", "？"):
         share *= _QUESTION
-    if _small_talk().match(sentence.lower()) and not any(map(str.isdigit, sentence)):
+    if opening("filler").match(plain(sentence)) and not any(map(str.isdigit, sentence)):
         share *= _SMALL_TALK
     return share
 
@@ -218,9 +218,3 @@ def _dates() -> frozenset[str]:
 def _function_words() -> frozenset[str]:
     """The function words of every table, their stems, and ""."""
     return frozenset({"", *map(_stem, entries("words")), *entries("words")})
-
-
-@lru_cache(maxsize=1)
-def _small_talk() -> re.Pattern[str]:
-    openings = sorted(entries("filler"), key=len, reverse=True)
-    return re.compile(rf"\W*(?:{'|'.join(map(re.escape, openings))})(?![^\W\d_a-z]*[a-z])")

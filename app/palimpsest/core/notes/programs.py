@@ -6,7 +6,7 @@ Tables of programs, and how each takes its arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import pairwise
 
 from palimpsest.core.notes.edits import changes_of_patch
@@ -47,23 +47,29 @@ _GIT_LOOKS = word_set(
     " worktree"
 )
 _GIT_LISTS = word_set("-l --list -a -v -vv -r list show --show-current")
-# Programs that change more than the files they name, and the subcommands that do; none stands for every call.
+# Programs that change more than the files they name, and the subcommands that do; none: every call does.
 _SUBCOMMANDS = """
-git: commit push merge revert tag stash rebase cherry-pick reset clone init switch branch checkout pull am apply submodule clean
-pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: install uninstall i add ci remove rm update upgrade publish link version create get sync
+git: commit push merge revert tag stash rebase cherry-pick reset clone init switch branch checkout pull
+git: am apply submodule clean
+pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: install uninstall i add
+pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: ci remove rm update
+pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: upgrade publish link
+pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: version create get sync
 apt apt-get yum dnf apk pacman snap: install remove purge upgrade add del -S -R
-docker podman docker-compose: run build push pull rm rmi stop start restart kill tag exec compose up down
-kubectl oc helm terraform pulumi: apply create delete scale rollout set patch replace expose install upgrade rollback destroy import up
-alembic flyway prisma rails manage.py: upgrade downgrade migrate stamp deploy push seed flush loaddata db:migrate db:seed
+docker podman docker-compose: run build push pull rm rmi stop start restart kill tag exec compose up
+docker podman docker-compose: down
+kubectl oc helm terraform pulumi: apply create delete scale rollout set patch replace expose install
+kubectl oc helm terraform pulumi: upgrade rollback destroy import up
+alembic flyway prisma rails manage.py: upgrade downgrade migrate stamp deploy push seed flush loaddata
+alembic flyway prisma rails manage.py: db:migrate db:seed
 systemctl service: start stop restart reload enable disable
-gh glab aws gcloud az fly heroku vercel twine: create merge close reopen edit delete comment review put update deploy set add remove cp sync mv rm upload
+gh glab aws gcloud az fly heroku vercel twine: create merge close reopen edit delete comment review put
+gh glab aws gcloud az fly heroku vercel twine: update deploy set add remove cp sync mv rm upload
 kill pkill killall crontab useradd userdel passwd scp rsync mount umount reboot patch:
 """
-_ACTING: Mapping[str, frozenset[str]] = {
-    name: word_set(words)
-    for names, _, words in (line.partition(":") for line in _SUBCOMMANDS.splitlines())
-    for name in names.split()
-}
+_ACTING: dict[str, frozenset[str]] = {}
+for _names, _, _words in (line.partition(":") for line in _SUBCOMMANDS.splitlines()):
+    _ACTING.update({name: _ACTING.get(name, frozenset()) | word_set(_words) for name in _names.split()})
 # Options of programs that send requests: those before a method, and the beginnings of those with a body.
 _METHOD = ("-X", "--request")
 _BODY = ("-d", "--data", "-F", "--form", "-T", "--upload", "--post", "--json")

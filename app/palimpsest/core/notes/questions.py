@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
-from palimpsest.core.notes.languages import entries, languages, languages_of, plain, words_in
+from palimpsest.core.notes.languages import entries, opening, phrases, plain, words_in
 from palimpsest.core.notes.sentences import prose_of, sentences_of
 
 # Words, and characters of a text without spaces. A longer answer can be understood without its question.
@@ -32,7 +31,7 @@ def question_in(text: str) -> str:
     asked = ""
     for sentence in sentences_of(_last_paragraph(text)):
         low = plain(sentence)
-        wants = is_question(sentence) or (not is_question(asked) and _opens("request").match(low))
+        wants = is_question(sentence) or (not is_question(asked) and opening("request").match(low))
         if wants and not is_offer(sentence):
             asked = sentence
     return asked
@@ -54,7 +53,7 @@ def asks_for_something(sentence: str) -> bool:
         return True
     low = plain(sentence)
     clauses = (match.end() for match in _CLAUSE.finditer(low))
-    return any(_opens("request").match(low, at) and not any(map(_is_value, low[:at])) for at in clauses)
+    return any(opening("request").match(low, at) and not any(map(_is_value, low[:at])) for at in clauses)
 
 
 def is_offer(sentence: str) -> bool:
@@ -65,13 +64,12 @@ def is_offer(sentence: str) -> bool:
 
 def is_intention(sentence: str) -> bool:
     """True for a sentence that opens with an intention or a guess."""
-    return _opens("intends").match(plain(sentence)) is not None
+    return opening("intends").match(plain(sentence)) is not None
 
 
 def mentions_picture(sentence: str) -> bool:
     """True for a sentence with a word for a picture."""
-    low = plain(sentence)
-    return any(language.pictures.search(low) for language in languages().values())
+    return phrases("picture").search(plain(sentence)) is not None
 
 
 def is_short_answer(text: str) -> bool:
@@ -85,11 +83,11 @@ def is_short_answer(text: str) -> bool:
     if not low or "?" in low or "？" in low:
         return False
     if _UNSPACED.search(low):
-        return len(low) <= _SHORT_CHARS and _opens("assent").match(low) is not None
+        return len(low) <= _SHORT_CHARS and opening("assent").match(low) is not None
     words = low.split()
     if len(words) > _SHORT_WORDS:
         return False
-    if _opens("assent").match(low) or all(map(_is_value, words)):
+    if opening("assent").match(low) or all(map(_is_value, words)):
         return True
     return len(words) == 1 and not is_small_talk(low)
 
@@ -107,19 +105,12 @@ def _last_paragraph(text: str) -> str:
 def is_small_talk(text: str) -> bool:
     """True for a filler followed by fewer than two words that are no function words."""
     low = plain(text)
-    match = _opens("filler").match(low)
+    match = opening("filler").match(low)
     if match is None:
         return False
     rest = words_in(low[match.end() :])
-    known = {word for language in languages_of(low, words_in(low)) for word in language.identifying}
-    return len(rest - known) < _LEAST_WORDS
+    return len(rest - entries("words") - entries("common")) < _LEAST_WORDS
 
 
 def _is_value(word: str) -> bool:
     return any(map(str.isdigit, word))
-
-
-@lru_cache(maxsize=16)
-def _opens(key: str) -> re.Pattern[str]:
-    parts = [language.opens(key) for language in languages().values()]
-    return re.compile("|".join(f"(?:{part.pattern})" for part in parts if part))

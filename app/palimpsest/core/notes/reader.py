@@ -19,7 +19,6 @@ from palimpsest.core.history.message import RESULT_ROLES, Message
 from palimpsest.core.notes.actions import forget_keys
 from palimpsest.core.notes.effects import effects_in_text, effects_of, open_file_after
 from palimpsest.core.notes.facts import forget_stems, newest_of_frames, stems_of
-from palimpsest.core.notes.languages import forget_openings
 from palimpsest.core.notes.note import (
     TASKS,
     Action,
@@ -256,7 +255,6 @@ def forget_conversations() -> None:
     sentences_of.cache_clear()
     forget_keys()
     forget_stems()
-    forget_openings()
     forget_tools()
 
 
