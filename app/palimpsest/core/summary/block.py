@@ -41,6 +41,9 @@ _NINE: Mapping[Kind, int] = {
 _STATE, _RECORD = "State", "Record"
 # The least share of a block that code has beside a model's record.
 _FLOORS_SHARE = 1 / 6
+# Names of a record, relative to those of notes of its size: up to here it has the least room, from here on the
+# most.
+_WORTHLESS, _WORTHY = 0.25, 0.75
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
 # The factor by which the room shrinks where the frame takes more.
@@ -108,8 +111,9 @@ def _share_of_code(
     choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
     by_model, by_code = written.lower(), "\n".join(map(line_of, choice.notes)).lower()
     known = sum(name in by_code for name in wanted)
-    worth = sum(name in by_model for name in wanted) / known if known else 2
-    return min(1 - _FLOORS_SHARE, max(_FLOORS_SHARE, 2 - worth))
+    worth = sum(name in by_model for name in wanted) / known if known else 1
+    most = 1 - _FLOORS_SHARE
+    return min(most, max(_FLOORS_SHARE, most - (worth - _WORTHLESS) / (_WORTHY - _WORTHLESS) * most))
 
 
 def _names(text: str) -> set[str]:
