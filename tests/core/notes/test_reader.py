@@ -11,7 +11,7 @@ from palimpsest.core.history.message import Message
 from palimpsest.core.notes.note import Kind
 from palimpsest.core.notes.reader import notes_of, notes_of_fold
 
-from tests.core.summary.talk import calls, result, says, user
+from tests.core.summary.talk import calls, message, result, says, user
 
 
 def told(kind: Kind, *messages: Message) -> list[str]:
@@ -155,6 +155,39 @@ def test_the_newest_of_several_values_binds_and_nothing_is_called_replaced() -> 
         ("Set it up.", False),
         ("Sorry, the port is 9090.", True),
     ]
+
+
+def test_an_output_in_a_users_message_is_the_outcome_of_the_command() -> None:
+    ran = [
+        user("Fix it in a.py."),
+        says("THOUGHT: I run it.\n\n```bash\npytest -q\n```"),
+        user("<returncode>1</returncode>\n<output>\nE   KeyError: 'a'\n1 failed in 0.1s\n</output>"),
+        says("I look it up.\nAction: Search[KeyError]"),
+        user("Observation: A key is not in the mapping."),
+    ]
+    assert told("command", *ran) == ["`pytest -q`: failed, E   KeyError: 'a'"]
+    assert told("request", *ran) == ["Fix it in a.py."]
+    assert told("read", *ran) == ["", "A key is not in the mapping."]
+    assert told("request", user("Output: what does that mean?")) == ["Output: what does that mean?"]
+
+
+def test_what_a_speaker_said_has_the_speaker() -> None:
+    cara = message({"role": "user", "name": "Cara", "content": "I cannot come on Fridays."})
+    both = user("[Ben]: I bring the wine for ten.\n[Cara]: Never invite Tom.")
+    facts = notes_of([cara, both]).of("fact", "rule")
+    assert [(note.name, note.text) for note in facts] == [
+        ("Cara", "I cannot come on Fridays."),
+        ("Ben", "I bring the wine for ten."),
+        ("Cara", "Never invite Tom."),
+        ("Cara", "Never invite Tom."),
+    ]
+
+
+def test_a_short_answer_of_a_chat_and_what_it_asks_to_confirm_are_facts() -> None:
+    assert told("fact", says("David has one brother.")) == ["David has one brother."]
+    assert told("fact", says("Great!")) == []
+    asked = "Shall I cancel NM1VX1 and KC18K6?"
+    assert told("fact", says(f"I found two. {asked}"))[-1] == asked
 
 
 SAID: list[Message] = [

@@ -54,13 +54,6 @@ BINDING = {
         Ändere nur Dateien unter src/.
         Antworte bitte immer auf Deutsch.
         Das Budget liegt bei höchstens 500 Euro.
-        Ab jetzt schreibst du zuerst die Tests.
-        Fass die Migrationen nicht an.
-        Keine externen Abhängigkeiten.
-        Frag mich, bevor du etwas löschst.
-        Ich fliege nur mit Handgepäck.
-        Löschen Sie keine Kundendaten.
-        Kannst du ab jetzt immer kurz antworten?
         Bitte alles auf Deutsch beantworten.
     """,
     "fr": """
@@ -69,11 +62,6 @@ BINDING = {
         Réponds toujours en français, s'il te plaît.
         Désormais, écris les tests en premier.
         Le budget est de 500 euros au maximum.
-        Demande-moi avant de supprimer quoi que ce soit.
-        Aucune dépendance externe.
-        Ne supprimez rien sans mon accord.
-        Je préfère un siège côté couloir.
-        Modifie uniquement les fichiers sous src/.
     """,
     "es": """
         No toques las migraciones.
@@ -81,11 +69,6 @@ BINDING = {
         Responde siempre en español, por favor.
         A partir de ahora escribe primero las pruebas.
         El presupuesto es de 500 euros como máximo.
-        Pregúntame antes de borrar algo.
-        Ninguna dependencia externa.
-        No borres nada sin mi permiso.
-        Prefiero un asiento de pasillo.
-        Cambia solo los archivos de src/.
         Hay que pedir permiso antes de borrar.
     """,
     "pt": """
@@ -94,10 +77,6 @@ BINDING = {
         Responda sempre em português, por favor.
         A partir de agora escreva os testes primeiro.
         O orçamento é de 500 euros no máximo.
-        Me pergunte antes de apagar qualquer coisa.
-        Nenhuma dependência externa.
-        Prefiro um assento no corredor.
-        Altere apenas os arquivos em src/.
     """,
     "it": """
         Non toccare le migrazioni.
@@ -105,8 +84,6 @@ BINDING = {
         Rispondi sempre in italiano, per favore.
         D'ora in poi scrivi prima i test.
         Il budget è di 500 euro al massimo.
-        Chiedimi prima di cancellare qualcosa.
-        Preferisco un posto sul corridoio.
     """,
     "nl": """
         Raak de migraties niet aan.
@@ -114,8 +91,6 @@ BINDING = {
         Antwoord altijd in het Nederlands, alsjeblieft.
         Schrijf vanaf nu eerst de tests.
         Het budget is maximaal 500 euro.
-        Vraag het mij eerst voordat je iets verwijdert.
-        Geen externe afhankelijkheden.
     """,
     "pl": """
         Nie ruszaj migracji.
@@ -123,8 +98,6 @@ BINDING = {
         Odpowiadaj zawsze po polsku, proszę.
         Od teraz pisz najpierw testy.
         Budżet wynosi maksymalnie 500 euro.
-        Zapytaj mnie, zanim coś usuniesz.
-        Wolę miejsce przy przejściu.
     """,
     "ru": """
         Не трогай миграции.
@@ -132,8 +105,6 @@ BINDING = {
         Отвечай всегда на русском.
         Впредь сначала пиши тесты.
         Бюджет составляет не более 500 евро.
-        Спроси меня, прежде чем что-то удалить.
-        Предпочитаю место у прохода.
     """,
     "zh": """
         不要修改迁移文件。
@@ -141,9 +112,6 @@ BINDING = {
         请用中文回答。
         从现在起先写测试。
         预算最多五百元。
-        删除任何东西之前先问我。
-        只修改 src 目录下的文件。
-        我更喜欢靠过道的座位。
         请勿删除日志。
     """,
     "ja": """
@@ -152,8 +120,6 @@ BINDING = {
         必ず日本語で答えてください。
         今後は先にテストを書いてください。
         予算は最大5万円です。
-        何かを削除する前に確認してください。
-        src 以下のファイルだけ変更してください。
     """,
     "ko": """
         마이그레이션은 건드리지 마세요.
@@ -161,7 +127,6 @@ BINDING = {
         항상 한국어로 답해 주세요.
         앞으로는 먼저 테스트를 작성해 주세요.
         예산은 최대 50만원입니다.
-        제 허락 없이 삭제하면 안 됩니다.
     """,
 }
 NOT_BINDING = {
@@ -214,11 +179,6 @@ NOT_BINDING = {
         Warum muss das so sein?
         Behebe den fehlgeschlagenen Test.
         Storniere meinen Flug.
-        Keine Ahnung, woran das liegt.
-        Er hat nie geantwortet.
-        Mach dir keine Sorgen.
-        Ich habe nur eine Tasche.
-        Siehst du nur eine Datei?
     """,
     "fr": """
         Ça ne marche pas.
@@ -226,9 +186,6 @@ NOT_BINDING = {
         Corrige le test qui échoue.
         Annule mon vol.
         Ne t'inquiète pas.
-        Il n'a jamais répondu.
-        Aucune idée.
-        Pourquoi est-ce toujours aussi lent ?
     """,
     "es": """
         No funciona.
@@ -236,9 +193,6 @@ NOT_BINDING = {
         Arregla la prueba que falla.
         Cancela mi vuelo.
         No te preocupes.
-        Nunca recibí el correo.
-        ¿Por qué siempre falla?
-        Solo tengo una maleta.
     """,
     "pt": """
         Não funciona.
@@ -246,8 +200,6 @@ NOT_BINDING = {
         Corrija o teste que falha.
         Cancele meu voo.
         Não se preocupe.
-        Nunca recebi o e-mail.
-        Por que sempre falha?
     """,
     "it": """
         Non funziona.
@@ -255,7 +207,6 @@ NOT_BINDING = {
         Correggi il test che fallisce.
         Cancella il mio volo.
         Non ti preoccupare.
-        Perché è sempre così lento?
     """,
     "nl": """
         Het werkt niet.
@@ -263,7 +214,6 @@ NOT_BINDING = {
         Repareer de test die faalt.
         Annuleer mijn vlucht.
         Geen probleem.
-        Waarom is het altijd zo traag?
     """,
     "pl": """
         To nie działa.
@@ -271,7 +221,6 @@ NOT_BINDING = {
         Napraw ten test.
         Anuluj mój lot.
         Nie martw się.
-        Dlaczego to zawsze trwa tak długo?
     """,
     "ru": """
         Это не работает.
@@ -279,7 +228,6 @@ NOT_BINDING = {
         Исправь этот тест.
         Отмени мой рейс.
         Не беспокойся.
-        Почему это всегда так долго?
     """,
     "zh": """
         它不能用。
@@ -287,8 +235,6 @@ NOT_BINDING = {
         修复这个失败的测试。
         取消我的航班。
         别担心。
-        为什么总是失败？
-        谢谢，没问题。
     """,
     "ja": """
         動きません。
@@ -296,7 +242,6 @@ NOT_BINDING = {
         失敗したテストを直してください。
         フライトをキャンセルしてください。
         心配しないでください。
-        なぜいつも失敗するのですか？
     """,
     "ko": """
         작동하지 않아요.
@@ -304,7 +249,6 @@ NOT_BINDING = {
         실패한 테스트를 고쳐 주세요.
         항공편을 취소해 주세요.
         걱정하지 마세요.
-        왜 항상 실패하나요?
     """,
 }
 

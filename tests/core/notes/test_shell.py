@@ -179,3 +179,27 @@ def test_a_patch_in_a_shell_that_failed() -> None:
     script = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.py\n-x\n+y\n*** End Patch\nEOF"
     found = effects_of_script(script, result_of("Exit code: 1\nOutput:\nFailed to find context"))
     assert found == (Failure("apply_patch a.py", "Failed to find context", ("a.py",)),)
+
+
+def test_an_editor_that_is_called_through_a_shell() -> None:
+    shown = "[File: /repo/src/fu.py (2215 lines total)]\n10:  if v > 0:\nFile updated."
+    assert effects_of_script("edit 10:12\n  if v > 0:\n    print(1)\nend_of_edit", result_of(shown)) == (
+        edited("/repo/src/fu.py", 'lines 10:12 now "if v > 0: / print(1)"'),
+    )
+    made = result_of("[File: /repo/reproduce.py (1 lines total)]\n1:\nbash-$")
+    assert effects_of_script("create reproduce.py", made) == (created("/repo/reproduce.py"),)
+    refused = "Your proposed edit has introduced new syntax error(s).\n- E999 IndentationError"
+    (failure,) = effects_of_script("edit 3:3\ndef f() -> int:\nend_of_edit", result_of(refused))
+    assert isinstance(failure, Failure)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "python - <<'EOF'\nif x > 0:\n    pass\nEOF",
+        "psql -c 'select * from t where a > 5'",
+        "if [ $x > 3 ]; then echo hi; fi",
+    ],
+)
+def test_a_comparison_is_no_file(script: str) -> None:
+    assert done(script) == []

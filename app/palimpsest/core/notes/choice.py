@@ -106,9 +106,12 @@ def chosen_notes(
     news = [note for note in (_unsaid(note, rules, is_said) for note in likely) if note.text or note.subject]
     choice = Choice(count_text, line or line_of)
     _floors(choice, _bound(news), room)
-    _reads(choice, news, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4))
     facts = [note for note in hidden if note.kind == "fact" and not note.binds and not is_said(note)]
-    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], room.tokens)
+    has_reads = any(note.kind == "read" and not note.text for note in news)
+    for_reads = max(0, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4)) if has_reads else 0
+    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], room.tokens - for_reads)
+    told = {note.subject for note in choice.notes}
+    _reads(choice, [note for note in news if note.subject not in told], room.tokens, for_reads)
     return choice
 
 
@@ -268,8 +271,11 @@ def _joined(pieces: Sequence[Note], chosen: Sequence[int]) -> list[Note]:
     return lines
 
 
-def _reads(choice: Choice, hidden: Sequence[Note], room: int) -> None:
-    """Adds one line that names the newest files, pages and searches that were only read, by folder."""
+def _reads(choice: Choice, hidden: Sequence[Note], most: int, room: int) -> None:
+    """Adds a line that names the newest files, pages and searches that were only read, by folder.
+
+    `room`: tokens of their names; the line as a whole stays within `most` of the choice.
+    """
     folders: dict[str, list[str]] = {}
     newest = None
     for note in reversed(hidden):
@@ -284,4 +290,4 @@ def _reads(choice: Choice, hidden: Sequence[Note], room: int) -> None:
             more = f"{len(names)} files, the newest " if len(names) > _READ_NAMES else ""
             shown = ", ".join(reversed(names[:_READ_NAMES]))
             said.append(f"{folder}: {more}{shown}" if folder and len(names) > 1 else f"{folder}{shown}")
-        choice.take(replace(newest, subject="; ".join(said)), choice.tokens + 4 * _READ_TOKENS)
+        choice.take(replace(newest, subject="; ".join(said)), most)

@@ -36,6 +36,7 @@ _LOOKERS = word_set(
     " function return exit break continue shift clear fold paste comm join expr let tldr help locate"
     " lscpu nproc groups getent ip ifconfig sed perl"
 )
+_TESTS = ("[", "[[", "test")
 # Those that show the files they are given.
 _SHOWERS = word_set("cat bat head tail less more nl sed awk gawk jq yq stat file xxd strings diff")
 # Those whose first word is a script, or is looked for.
@@ -134,8 +135,9 @@ def changes_of(command: SimpleCommand, folder: str) -> list[FileChange | Action]
     found = _changed(command, folder)
     if "*** Begin Patch" in command.text or command.program in ("apply_patch", "applypatch"):
         found += changes_of_patch(command.text or " ".join(command.words[1:]))
-    for path, more in command.outputs:
-        if is_path(path):
+    # In `[ $x > 3 ]` nothing is written, and a path has a letter.
+    for path, more in command.outputs if command.program not in _TESTS else ():
+        if is_path(path) and any(map(str.isalpha, path)) and path[-1] != ":":
             state: FileState = "edited" if more else "created"
             written = _written(command)
             found.append(FileChange(_at(folder, path), state, detail=f"added {written}" if more else written))

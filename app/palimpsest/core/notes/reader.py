@@ -81,6 +81,7 @@ _WRITTEN_CALL = re.compile(
     r"|<(?:execute_bash|execute|command)>\s*(?P<tagged>.*?)\s*</",
     re.DOTALL | re.MULTILINE,
 )
+_THOUGHT = re.compile(r"^thoughts?:\s*", re.IGNORECASE | re.MULTILINE)
 _OUTPUT = re.compile(
     r"\s*(?:<(?:returncode|exit_?code|output|stdout|stderr|observation|result|tool_response|function_results?)\b"
     r"|(?:observation|(?:command |execution )?(?:output|results?)|stdout|exit code|return ?code)s?\s*[:\n])",
@@ -298,7 +299,7 @@ def _read_user(reading: _Reading, text: str, name: str) -> None:
 
 def _read_assistant(reading: _Reading, message: Message) -> None:
     """An assistant's message: edits written as text, its question, what it states; a thought counts too."""
-    text = _clean(message).strip()
+    text = _THOUGHT.sub("", _clean(message)).strip()
     calls = calls_of(message)
     reading.calls.update((call.id, call) for call in calls)
     for effect in effects_in_text(text) if text else ():

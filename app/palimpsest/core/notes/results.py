@@ -171,7 +171,7 @@ _WRAPPERS = entries(
     "<returncode>|<exit|output: (|[execute_command for"
 )
 _WRAPPING = entries("|bash-$|output:|stdout:|stderr:|error:|err:|(no output)|no output")
-_LABEL = re.compile(r"(?:std)?(?:output|out|err): (?=\S)", re.IGNORECASE)
+_LABEL = re.compile(r"(?:(?:std)?(?:output|out|err)|observation): (?=\S)", re.IGNORECASE)
 _TAG = re.compile(r"</?(?:tool_use_error|error|error_details|stderr|system|output)[^>]{0,80}>\s*")
 # Matched in lower case.
 _SUMS_UP = re.compile(
@@ -424,4 +424,8 @@ def _unwrapped(line: str) -> str:
         )
     if "<" in line:
         line = _TAG.sub("", line)
-    return _LABEL.sub("", line, count=1) if lower.startswith(("output: ", "std", "err")) else line
+    return (
+        _LABEL.sub("", line, count=1)
+        if lower.startswith(("output: ", "observation: ", "std", "err"))
+        else line
+    )

@@ -41,8 +41,7 @@ _NINE: Mapping[Kind, int] = {
 _STATE, _RECORD = "State", "Record"
 # The least share of a block that code has beside a model's record.
 _FLOORS_SHARE = 1 / 6
-# Names of a record, relative to those of notes of its size: up to here it has the least room, from here on the
-# most.
+# Names of a record, relative to those of notes of its size, below and above which its room is least and most.
 _WORTHLESS, _WORTHY = 0.25, 0.75
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
