@@ -37,7 +37,6 @@ BINDING = {
         I can't eat peanuts.
         It has to work on Python 3.8.
         Stick to the standard library.
-        Tests should never hit the network.
         We never commit generated files.
         Window seats only.
         Check with me before you touch the billing code.
@@ -139,16 +138,12 @@ NOT_BINDING = {
         He never called back
         The test must have failed because the disk was full
         I only have one bag
-        Fix the failing test
-        Cancel my flight
         Don't worry about it.
         No, that's wrong.
         No problem.
         No thanks
-        I never got a confirmation email.
         It always fails on the second run.
         I have always wanted to go there.
-        Can you only see one booking?
         The app does not start and I do not know why.
         I want to change my flight.
         Do not worry about the fee.
@@ -156,16 +151,12 @@ NOT_BINDING = {
         I must have lost it.
         Keep going.
         Only one of the tests fails.
-        No errors this time.
         Never mind.
         Use the second one.
         That should not happen.
         It says "do not use this".
         Why does it never stop?
-        I tried and don't understand it.
         No one answered the phone.
-        What is the maximum?
-        Jane Miller, 12 Main Street, Springfield
         yes please
         It's just a small step, but every step counts.
         We'll keep going and never give up.

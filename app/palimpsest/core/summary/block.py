@@ -49,9 +49,8 @@ RULES_SHARE = 0.6
 SHRINKING = 0.9
 # Rare words of a line: values (numbers, paths, names with marks inside) and long words.
 _RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
-_WORD = re.compile(r"[\w./:-]+")
-# Characters of a name: a word with a digit or a mark inside, or with a capital inside a sentence.
-_NAME_CHARS = range(3, 200)
+# Names: words with a capital inside a sentence, with a digit, or with a mark inside.
+_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}\b|(?=[\w.:/-]*\d)\w[\w.:/-]+\w|\w+(?:[/._-]\w+)+")
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
 
 
@@ -103,7 +102,8 @@ def _share_of_code(
     """
     said: Counter[str] = Counter()
     for _, message in source.folded:
-        said.update(dict.fromkeys(_names(text_with_calls(message)), 1 + (message.role == "user")))
+        names = map(str.lower, _NAME.findall(text_with_calls(message)))
+        said.update(dict.fromkeys(names, 1 + (message.role == "user")))
     wanted = [name for name, times in said.items() if times > 1]
     written = f"{record.text}\n{record.state}"
     room = NoteBudget(count_text(written), count_text(written))
@@ -113,19 +113,6 @@ def _share_of_code(
     worth = sum(name in by_model for name in wanted) / known if known else 1
     most = 1 - _FLOORS_SHARE
     return min(most, max(_FLOORS_SHARE, most - (worth - _WORTHLESS) / (_WORTHY - _WORTHLESS) * most))
-
-
-def _names(text: str) -> set[str]:
-    """The names in a text, in lower case: values, paths, ids, people."""
-    found = set()
-    for match in _WORD.finditer(text):
-        word = match[0].strip(".:/-")
-        before = text[max(0, match.start() - 2) : match.start()]
-        is_inside = before[-1:] == " " and (before[0].islower() or before[0] == ",")
-        is_value = any(map(str.isdigit, word)) or any(mark in word for mark in "_/.:-")
-        if len(word) in _NAME_CHARS and (is_value or (is_inside and word.istitle())):
-            found.add(word.lower())
-    return found
 
 
 def _fenced(record: Record, choice: Choice, tag: str, *, has_sections: bool) -> str:
