@@ -11,7 +11,7 @@ from palimpsest.core.notes.edits import changes_of_patch, edits_in_text
 from palimpsest.core.notes.effects import effects_in_text, effects_of
 from palimpsest.core.notes.facts import Information, newest_of_frames
 from palimpsest.core.notes.note import ranked_words
-from palimpsest.core.notes.questions import closing_sentences, question_in
+from palimpsest.core.notes.questions import question_in
 from palimpsest.core.notes.results import failed, result_of
 from palimpsest.core.notes.rules import rules_in
 from palimpsest.core.notes.sentences import sentences_of
@@ -69,8 +69,6 @@ def test_no_text_is_too_odd_and_what_is_found_is_verbatim(text: str) -> None:
     effects_of_script(text, result_of(text))
     sentences = sentences_of(text)
     assert all(each in text for each in (*sentences, *rules_in(text), question_in(text)))
-    closing = closing_sentences(text, 240)
-    assert not closing or closing.startswith(sentences)
     assert newest_of_frames(sentences) <= set(range(len(sentences)))
-    best = Information(sentences).best(None, lambda index: len(sentences[index]), 100, 0.0)
+    best = Information(sentences).best(lambda index: len(sentences[index]), 100)
     assert len(best) == len(set(best))

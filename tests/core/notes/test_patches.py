@@ -12,16 +12,16 @@ from palimpsest.core.notes.note import FileChange
     [
         ("a = 1", "a = 2", '"a = 1" -> "a = 2"'),
         ("x\na = 1\ny", "x\na = 2\ny", '"a = 1" -> "a = 2"'),
-        ("", "import os\nimport re", 'added "import os" and 1 more line'),
+        ("", "import os\nimport re", 'added "import os / import re"'),
         ("x\n", "x\ny\n", 'added "y"'),
-        ("x\ny\nz\n", "x\n", 'removed "y" and 1 more line'),
-        ("a\nb\nc", "d\ne\nf", '"a" -> "d" and 2 more lines'),
+        ("x\ny\nz\n", "x\n", 'removed "y / z"'),
+        ("a\nb\nc", "d\ne\nf", '"a / b / c" -> "d / e / f"'),
         ("a = 1", "    a = 1", ""),
         ("", "", ""),
-        ("}", "}\n}\ndef f():", 'added "def f():" and 1 more line'),
+        ("}", "}\n}\ndef f():", 'added "def f():"'),
     ],
 )
-def test_an_edit_is_told_by_the_first_lines_that_differ(old: str, new: str, detail: str) -> None:
+def test_an_edit_is_told_by_the_lines_that_differ(old: str, new: str, detail: str) -> None:
     assert change_detail(old, new) == detail
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.core.notes.questions import closing_sentences, is_short_answer, question_in
+from palimpsest.core.notes.questions import is_short_answer, question_in
 
 
 @pytest.mark.parametrize(
@@ -65,28 +65,3 @@ def test_short_answers_need_their_question(text: str) -> None:
 )
 def test_other_messages_stand_by_themselves(text: str) -> None:
     assert not is_short_answer(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "most", "closing"),
-    [
-        ("Great! I fixed the parser. All tests pass. Bye.", 100, "I fixed the parser. All tests pass."),
-        (
-            "It has two parts. We weigh the first. So it is uncertain.",
-            100,
-            "It has two parts. [...] So it is uncertain.",
-        ),
-        ("I fixed the parser. All tests pass.", 25, "I fixed the parser."),
-        ("Thanks for waiting! Flight HAT1 was cancelled. Anything else?", 100, "Flight HAT1 was cancelled."),
-        ("Sure. Here is what I did:\n- moved the file\n- ran the tests", 100, "moved the file ran the tests"),
-        ("It is done. I ran the tests.\n\nIt is done.", 100, "It is done."),
-        ("The fare is low. If so, please confirm the card.", 100, "The fare is low."),
-        ("To book it, I'll need your user ID. It is late.", 100, "It is late."),
-        ("The fare is $300, please confirm the card.", 100, "The fare is $300, please confirm the card."),
-        ("I booked it. If you need more, feel free to ask!", 100, "I booked it."),
-        ("I fixed the parser.", 5, ""),
-        ("Sure!", 50, ""),
-    ],
-)
-def test_the_closing_says_something_in_whole_sentences(text: str, most: int, closing: str) -> None:
-    assert closing_sentences(text, most) == closing

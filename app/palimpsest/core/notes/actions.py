@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from palimpsest.core.notes.note import (
     word_set,
 )
 from palimpsest.core.notes.results import Result
+from palimpsest.core.notes.sentences import sentences_of
 from palimpsest.core.notes.tool_words import Arguments, Tool, words_of
 
 # Limit on the items of a task list; agents' own lists are shorter.
@@ -139,6 +141,10 @@ _SHOWN, _DEEP = 6, 4
 _KEPT = 1_024
 # Elements of one list that are read.
 _LISTED = 12
+# The rank of an argument that is prose.
+_PROSE = 3
+# Pieces of one result, and characters of one.
+_PIECES, _PIECE_CHARS = 40, 240
 
 _DID = re.compile(
     r"\b(?:success\w*|created|updated|deleted|removed|cancel+ed|booked|sent|saved|scheduled|changed|modified|added"
@@ -183,17 +189,56 @@ def effects_of_tool(name: str, tool: Tool, arguments: Arguments, result: Result 
         about = (FileRead(whole).name,) if verb == "read" else called(name, shown)
         return (result.failure(whole, *about),)
     if verb == "read" or (not verb and not _did_something(result)):
-        return (FileRead(whole),)
+        return (FileRead(whole, tuple(islice(pieces_of(result, arguments.raw), _PIECES))),)
     return (Action(name, shown, _outcome(tool, result, arguments.raw)),)
 
 
+def pieces_of(result: Result, arguments: str) -> Iterator[str]:
+    """What a result holds, in pieces of one line: a field, a record of a list, a sentence, a short output.
+
+    Numbers have their names with them. What the arguments say is left out.
+    """
+    if result.said is None or not result.is_data:
+        yield from result.short() or sentences_of(result.text)
+        return
+    plain = {key: value for key, value in result.said.items() if not isinstance(value, dict | list)}
+    said = (
+        f"{key} {text}"
+        for key, value in plain.items()
+        if _rank(key, value) < _PROSE and (text := _shown(value)) and text not in arguments
+    )
+    yield one_line(", ".join(said), _PIECE_CHARS)
+    for key, value in result.said.items():
+        if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+            yield from (one_line(f"{key} {_flat(item)}".strip(), _PIECE_CHARS) for item in value)
+        elif isinstance(value, dict | list) and value:
+            yield one_line(f"{key} {_flat(value)}".strip(), _PIECE_CHARS)
+
+
+def _flat(value: Any) -> str:
+    """A value on one line: texts alone, numbers and truths with their names."""
+    if isinstance(value, dict):
+        bare = ((key, each, _flat(each)) for key, each in value.items())
+        said = (
+            f"{key} {text}" if isinstance(each, int | float) else text for key, each, text in bare if text
+        )
+        return " ".join(said)
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_flat, value)))
+    return _shown(value) if _rank("", value) < _PROSE else ""
+
+
 def key_arguments(arguments: Arguments) -> str:
-    """The arguments on one line: identifying ones first, prose last and cut."""
+    """The arguments on one line: identifying ones first and without their names, prose last and cut."""
     if not arguments.given:
         bare = arguments.raw[: LINE_CHARS * 4].strip()
         return "" if bare in ("", "{}", "null") else one_line(bare, LINE_CHARS)
     items = sorted(arguments.given.items(), key=lambda item: _rank(*item))
-    parts = [f"{key}={shown}" for key, value in items if (shown := _shown(value))]
+    parts = [
+        shown if _rank(key, value) == 0 else f"{key}={shown}"
+        for key, value in items
+        if (shown := _shown(value))
+    ]
     return one_line(", ".join(parts), LINE_CHARS)
 
 
@@ -202,7 +247,9 @@ def _outcome(tool: Tool, result: Result, arguments: str) -> str:
     if result.said is not None and result.is_data:
         found = dict(_outcome_values(result.said, arguments, tool.words))
         ranked = sorted(found.items(), key=lambda item: item[1][0])[:_SHOWN]
-        return one_line(", ".join(f"{key}={value}" for key, (_, value) in ranked), OUTCOME_CHARS)
+        # A status speaks for itself.
+        shown = (value if rank == 0 else f"{key} {value}" for key, (rank, value) in ranked)
+        return one_line(", ".join(shown), OUTCOME_CHARS)
     line = result.first_line
     if line.strip(" .!\"'").lower() in _EMPTY or line.startswith(("diff ", "<!", "[")):
         return ""
@@ -219,7 +266,7 @@ def _did_something(result: Result) -> bool:
 
 def _rank(key: str, value: Any) -> int:
     if isinstance(value, str) and (len(value) > _VALUE_CHARS or "\n" in value):
-        return 3
+        return _PROSE
     if isinstance(value, list | dict):
         return 2
     return 0 if _identifies(key) else 1

@@ -1,55 +1,61 @@
 """The selection of the notes that a block shows within its tokens.
 
-Floors come first: binding notes stand in every block. The rest of the budget is spent by worth, and may be
-left unspent.
+Floors come first: binding notes stand in every block. The rest of the room is spent on whole sentences, calls
+and outcomes by their information per token, and each part of the conversation gets its share of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from palimpsest.core.notes.facts import Information, stems_of
+from palimpsest.core.notes.facts import Information, share_of, stems_of
 from palimpsest.core.notes.note import Kind, Note, ranked_words
 from palimpsest.core.notes.sentences import sentences_of
 from palimpsest.core.text.message_text import LEFT_OUT, cut_middle
 
 CountText = Callable[[str], int]
 
-# The number of the newest folded notes of a kind that bind.
-_NEWEST: dict[Kind, int] = {"command": 5, "outcome": 3}
+# The newest commands that bind.
+_NEWEST_COMMANDS = 5
 # The order in which floors get room; the last kinds are left out first.
-_FLOORS = ranked_words("rule open task change failure command request picture fact outcome")
-# Shares of the room left: of older requests after the floors, then of facts.
-_REQUEST_SHARE = 0.4
-_FACT_SHARE = 0.85
-# Limit on the facts of one message.
-_MOST_A_MESSAGE = 3
-# Stems that an answer must share with its question.
-_LEAST_SHARED = 2
-# Least worth of a fact or a request per token (see `facts.Information`).
-_LEAST_WORTH = 0.12
-# Characters of a binding request, of an older one that may be shown, and of a floor cut for lack of room.
-_BOUND_CHARS = 1_200
-_REQUEST_CHARS = 240
-_SHORT_CHARS = 80
+_FLOORS = ranked_words("rule open task change failure command request picture fact")
+# Worth of a piece by its kind, relative to a user's sentence: who goes on needs what was asked and what came
+# of it before what was looked at.
+_WORTH: Mapping[Kind, float] = {
+    **{"request": 1.2, "fact": 0.8, "change": 1.0, "failure": 1.0, "command": 0.8},
+    **{"read": 0.6},
+}
+# Of an assistant's sentences: of the first and the last of an answer, and of others.
+_RESULT, _ASIDE = 2.0, 0.6
+# Characters of a binding request, of an older one that may be shown whole, of a floor that lacks room.
+_BOUND_CHARS, _REQUEST_CHARS, _SHORT_CHARS = 1_200, 240, 80
+# Words of what was read that somebody else must have said.
+_LEAST_KNOWN = 2
+# Outcomes of one command that are told, the newest.
+_RUNS = 3
 # Characters of a sentence; a shorter one ("Yes, do it.") depends on the words around it.
 _LEAST_SENTENCE = 16
+# Tokens of a line's number and speaker, and the rooms that are ranked.
+_SPEAKER_TOKENS, _RANKED = 5, 1.3
+# Messages of a part of the conversation that has its share of the room.
+_PART_MESSAGES = 6
 _LEFT = re.escape(LEFT_OUT)
 # Marks of an item or a heading whose text is left out, with neighbouring omissions.
 _NOTHING_LEFT = re.compile(rf"(?:(?:^[#\d.)(*+•\s-]*)?{_LEFT}\s*)+(?<=\S)", re.MULTILINE)
-# Tokens of the line that names the files and pages that were read.
-_READ_TOKENS = 60
+# Tokens of the line that names the files and pages that were read, and names of one folder in it.
+_READ_TOKENS, _READ_NAMES = 60, 8
 
 
 @dataclass(slots=True)
 class Choice:
-    """The chosen notes. `left_out` counts floors that had no room."""
+    """The chosen notes, each shown as `line` has it. `left_out` counts floors that had no room."""
 
     count_text: CountText
+    line: Callable[[Note], str]
     notes: list[Note] = field(default_factory=list)
     tokens: int = 0
     left_out: int = 0
@@ -60,7 +66,7 @@ class Choice:
 
     def cost(self, note: Note) -> int:
         """Tokens of the note's line."""
-        return self.count_text(line_of(note)) + 1
+        return self.count_text(self.line(note)) + 1
 
     def take(self, note: Note, room: int, limit: int | None = None) -> bool:
         """Adds the note, in at most `limit` characters, to the choice; False beyond `room` tokens."""
@@ -87,24 +93,44 @@ def chosen_notes(
     room: NoteBudget,
     count_text: CountText,
     is_said: Callable[[Note], bool],
+    line: Callable[[Note], str] | None = None,
 ) -> Choice:
-    """The notes on the messages `folded` (places) that a block shows.
+    """The notes on the messages `folded` (places) that a block shows, each as `line` writes it.
 
     `is_said` is true of a note that the rest of the block contains already.
     """
-    hidden = [note for note in notes if note.place in folded]
+    hidden = _with_runs_joined([note for note in notes if note.place in folded])
     rules = [note.text for note in hidden if note.kind == "rule"]
     # A fact that binds is shown behind what it corrects, although the block may have it further up.
     likely = (note for note in hidden if (note.binds if note.kind == "fact" else not is_said(note)))
-    news = [note for note in (_unsaid(note, rules, is_said) for note in likely) if note.text]
-    choice = Choice(count_text)
+    news = [note for note in (_unsaid(note, rules, is_said) for note in likely) if note.text or note.subject]
+    choice = Choice(count_text, line or line_of)
     _floors(choice, _bound(news), room)
-    facts = [note for note in hidden if note.kind == "fact"]
-    # The rest is spent by worth, one kind after the other; each leaves something to the next.
-    _requests(choice, news, int(_REQUEST_SHARE * (room.tokens - choice.tokens)))
-    _facts(choice, facts, is_said, int(_FACT_SHARE * (room.tokens - choice.tokens)))
-    _reads(choice, news, min(_READ_TOKENS, room.tokens - choice.tokens))
+    facts = [note for note in hidden if note.kind == "fact" and not note.binds and not is_said(note)]
+    has_reads = any(note.kind == "read" and not note.text for note in news)
+    for_reads = max(0, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4)) if has_reads else 0
+    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], room.tokens - for_reads)
+    told = {note.subject for note in choice.notes}
+    _reads(choice, [note for note in news if note.subject not in told], room.tokens, for_reads)
     return choice
+
+
+def _with_runs_joined(hidden: Sequence[Note]) -> list[Note]:
+    """The notes with all runs of a command as one, at the newest place: its outcomes in their order.
+
+    So what failed stands with what came of it.
+    """
+    runs: dict[str, list[Note]] = {}
+    for note in hidden:
+        if note.kind == "command":
+            runs.setdefault(note.text.partition("`: ")[0], []).append(note)
+    joined = {
+        id(each[-1]): replace(
+            each[-1], text=f"{line}`: " + ", then ".join(n.text.partition("`: ")[2] for n in each[-_RUNS:])
+        )
+        for line, each in runs.items()
+    }
+    return [joined.get(id(note), note) for note in hidden if note.kind != "command" or id(note) in joined]
 
 
 def _unsaid(note: Note, rules: Collection[str], is_said: Callable[[Note], bool]) -> Note:
@@ -124,38 +150,40 @@ def _unsaid(note: Note, rules: Collection[str], is_said: Callable[[Note], bool])
 
 
 def line_of(note: Note) -> str:
-    """The note as a line, with speaker and turn where the kind does not imply them."""
+    """The note as a line, with its speaker where the kind does not imply one."""
     text = note.text
     match note.kind:
         case "rule":
-            who = "" if note.by == "user" else f" ({note.by})"
-            return f'- "{" ".join(text.split())}"{who}'
+            who = note.name or ("" if note.by == "user" else note.by)
+            return f'- "{" ".join(text.split())}"{who and f" ({who})"}'
         case "request" | "fact":
-            return f"- turn {note.turn}, {note.by}: {text}"
-        case "outcome":
-            return f"- turn {note.turn}, assistant: {text}"
-        case "picture":
-            return f"- turn {note.turn}: {text}"
+            return f"- {note.name or note.by}: {text}"
         case "read":
-            return f"- read: {text}"
+            return f"- {note.subject} -> {text}" if text else f"- read: {note.subject}"
         case "task":
             return text if text.startswith("[") else f"- {text}"
     return f"- {text}"
 
 
 def _bound(hidden: Sequence[Note]) -> list[Note]:
-    """The floors: binding notes, the newest commands and outcomes, the first and the newest request."""
-    newest = set()
-    for kind, most in _NEWEST.items():
-        # A repeated text counts at its last place.
-        said = {note.text: note for note in hidden if note.kind == kind}
-        newest |= {id(note) for note in sorted(said.values(), key=lambda note: note.place)[-most:]}
+    """The floors: binding notes, the newest commands, the first and the newest request."""
+    commands = [note for note in hidden if note.kind == "command"]
     # Many small file commands must not push out the newest test.
-    ran = [note for note in hidden if note.kind == "command" and note.subject]
-    newest |= {id(note) for note in ran[-_NEWEST["command"] :]}
+    ran = [note for note in commands if note.subject]
     requests = [note for note in hidden if note.kind == "request"]
-    newest |= {id(note) for note in (*requests[:1], *requests[-1:])}
-    return [replace(note, binds=True) for note in hidden if note.binds or id(note) in newest]
+    newest = {
+        id(note)
+        for note in (*commands[-_NEWEST_COMMANDS:], *ran[-_NEWEST_COMMANDS:], *requests[:1], *requests[-1:])
+    }
+    short = {note.place: note for note in requests if len(note.text) <= _REQUEST_CHARS}
+    # A sentence that binds stands in its request where that is short.
+    newest |= {id(short[note.place]) for note in hidden if _is_bound_fact(note) and note.place in short}
+    bound = (note for note in hidden if note.binds or id(note) in newest)
+    return [replace(note, binds=True) for note in bound if not (_is_bound_fact(note) and note.place in short)]
+
+
+def _is_bound_fact(note: Note) -> bool:
+    return note.kind == "fact" and note.binds
 
 
 def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
@@ -173,76 +201,93 @@ def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
         choice.notes[before:] = choice.notes[before:][::-1]
 
 
-def _requests(choice: Choice, hidden: Sequence[Note], room: int) -> None:
-    """Adds older short requests by their information; facts stand for long ones."""
-    said = "\n".join(note.text for note in choice.notes)
-    asked = [note for note in hidden if note.kind == "request" and note.text not in said]
-    news = (_unsaid(note, (), lambda each: each.text in said) for note in asked)
-    requests = [note for note in news if note.text and len(note.text) <= _REQUEST_CHARS]
-    costs = [choice.cost(note) for note in requests]
-    information = Information([note.text for note in requests], are_requests=True)
-    for index in information.best(None, costs.__getitem__, room, _LEAST_WORTH):
-        choice.take(requests[index], choice.tokens + costs[index])
+def _worth(note: Note) -> float:
+    if note.kind != "fact":
+        # A request is a question, and small talk only opens it.
+        return _WORTH[note.kind]
+    by_assistant = _RESULT if note.subject else _ASIDE
+    return share_of(note.text) * (by_assistant if note.by == "assistant" else _WORTH["fact"])
 
 
-def _facts(choice: Choice, facts: Sequence[Note], is_said: Callable[[Note], bool], room: int) -> None:
-    """Adds sentences of either speaker by their information, at most three of a message.
+def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:
+    """Adds short requests, sentences, calls and outcomes by their information per token.
 
-    Those of one message are one note, in their order, with omissions marked.
+    Those of one message are one note, in their order, with omissions marked. A part of the conversation that
+    has had its share of the room pays more for what it adds.
     """
-    if not facts or room <= 0:
-        return
-    most = choice.tokens + room
     said = "\n".join(note.text for note in choice.notes)
-    information = Information([note.text for note in facts], _answers(facts))
-    # A long text must not displace all others.
-    taken = Counter[int]()
-    allowed = set()
-    for index in sorted(range(len(facts)), key=information.worths.__getitem__, reverse=True):
-        taken[facts[index].place] += 1
-        if taken[facts[index].place] <= _MOST_A_MESSAGE:
-            allowed.add(index)
+    # Sentences of a request that may stand whole are part of it.
+    whole = {n.place: n.text for n in notes if n.kind == "request" and len(n.text) <= _REQUEST_CHARS}
+    shown = {note.place for note in choice.of("request")}
+    known = stems_of(" ".join(f"{note.text} {note.subject}" for note in notes if note.kind != "read"))
+    pieces = sorted(
+        (
+            note
+            for note in notes
+            if note.text
+            and note.kind in _WORTH
+            and note.text not in said
+            and not (note.kind == "read" and len(stems_of(note.text) & known) < _LEAST_KNOWN)
+            and not (note.kind == "command" and not note.subject)
+            and not (note.kind == "request" and note.place not in whole)
+            and not (note.kind == "fact" and (note.place in shown or note.text in whole.get(note.place, "")))
+        ),
+        key=lambda note: note.place,
+    )
+    if not pieces or room <= choice.tokens:
+        return
+    information = Information(
+        [note.text for note in pieces],
+        [_worth(note) for note in pieces],
+        [known if note.kind == "read" else None for note in pieces],
+    )
+    costs = [choice.count_text(note.text) + _SPEAKER_TOKENS for note in pieces]
+    # Pieces of one message share a speaker: more are ranked than fit, and the best that do are taken.
+    spare = room - choice.tokens
     best = information.best(
-        lambda index: index in allowed and facts[index].text not in said and not is_said(facts[index]),
-        lambda index: choice.cost(facts[index]),
-        room,
-        _LEAST_WORTH,
+        costs.__getitem__,
+        int(_RANKED * spare),
+        lambda index: (pieces[index].turn, pieces[index].place // _PART_MESSAGES),
     )
-    for _, group in groupby(sorted(best), key=lambda index: facts[index].place):
+
+    def lines(count: int) -> list[Note]:
+        return _joined(pieces, sorted(best[:count]))
+
+    count = bisect_right(range(len(best) + 1), spare, key=lambda count: sum(map(choice.cost, lines(count))))
+    for line in lines(count - 1):
+        choice.take(line, room)
+
+
+def _joined(pieces: Sequence[Note], chosen: Sequence[int]) -> list[Note]:
+    """The chosen pieces, those of one message as one note with omissions marked."""
+    lines: list[Note] = []
+    for _, group in groupby(chosen, lambda at: (pieces[at].place, line_of(replace(pieces[at], text=" ")))):
         before, *others = group
-        note = facts[before]
+        note = pieces[before]
         for index in others:
-            between = " " if index == before + 1 else f" {LEFT_OUT} "
-            note, before = replace(note, text=f"{note.text}{between}{facts[index].text}"), index
-        choice.take(note, most)
+            between = "; " if note.kind == "read" else " " if index == before + 1 else f" {LEFT_OUT} "
+            note, before = replace(note, text=f"{note.text}{between}{pieces[index].text}"), index
+        lines.append(note)
+    return lines
 
 
-def _answers(facts: Sequence[Note]) -> frozenset[int]:
-    """The last sentence of each turn's answers, where it has a value and shares words with the question."""
-    asked: dict[int, str] = {}
-    last: dict[int, int] = {}
-    for index, note in enumerate(facts):
-        if note.by == "user":
-            asked[note.turn] = f"{asked.get(note.turn, '')} {note.text}"
-        else:
-            last[note.turn] = index
-    return frozenset(
-        index
-        for turn, index in last.items()
-        if any(map(str.isdigit, facts[index].text))
-        and len(stems_of(facts[index].text) & stems_of(asked.get(turn, ""))) >= _LEAST_SHARED
-    )
+def _reads(choice: Choice, hidden: Sequence[Note], most: int, room: int) -> None:
+    """Adds a line that names the newest files, pages and searches that were only read, by folder.
 
-
-def _reads(choice: Choice, hidden: Sequence[Note], room: int) -> None:
-    """Adds one line that names the newest files, pages and searches that were only read."""
-    most, names = choice.tokens + room, []
+    `room`: tokens of their names; the line as a whole stays within `most` of the choice.
+    """
+    folders: dict[str, list[str]] = {}
+    newest = None
     for note in reversed(hidden):
-        if note.kind == "read":
-            room -= choice.count_text(note.text) + 2
-            if room < 0:
-                break
-            names.append(note)
-    if names:
-        text = ", ".join(note.text for note in reversed(names))
-        choice.take(replace(names[0], text=text), most)
+        if note.kind == "read" and not note.text and room > 0:
+            newest = newest or note
+            folder, slash, name = note.subject.rpartition("/")
+            room -= choice.count_text(name if folder in folders else note.subject) + 2
+            folders.setdefault(folder + slash, []).append(name)
+    if newest:
+        said = []
+        for folder, names in reversed(folders.items()):
+            more = f"{len(names)} files, the newest " if len(names) > _READ_NAMES else ""
+            shown = ", ".join(reversed(names[:_READ_NAMES]))
+            said.append(f"{folder}: {more}{shown}" if folder and len(names) > 1 else f"{folder}{shown}")
+        choice.take(replace(newest, subject="; ".join(said)), most)

@@ -27,8 +27,8 @@ from palimpsest.core.notes.tool_words import Arguments, Tool, arguments_from
 _READ_CHARS = 400_000
 # Limit on the files of one patch, and on the blocks of one text.
 _MOST = 200
-# Characters of each side of an edit: compared, shown.
-_COMPARED, _SIDE = 20_000, 62
+# Characters of each side of an edit: compared, shown of one line, shown of several.
+_COMPARED, _SIDE, _RUN_CHARS = 20_000, 62, 120
 # Characters before the first difference that are shown of a long line.
 _LEAD = 16
 
@@ -144,33 +144,33 @@ def _plain(name: str, prefix: str) -> str:
 
 def _hunks(lines: Sequence[str]) -> str:
     """The first run of removed and added lines, and the number of changed lines after it."""
-    removed: list[str] = []
-    added: list[str] = []
-    ended, more = False, 0
-    for line in lines:
-        side = removed if line.startswith("-") else added if line.startswith("+") else None
-        if side is None or (side is removed and added):
-            ended = ended or bool(removed or added)
-        if side is not None and line[1:].strip():
-            if ended:
-                more += 1
-            else:
-                side.append(line[1:].strip())
+    marks = "".join("-" if line.startswith("-") else "+" if line.startswith("+") else " " for line in lines)
+    found = re.search(r"-*\+*(?<=[-+])", marks)
+    if found is None:
+        return ""
+    run = lines[found.start() : found.end()]
+    removed, added = (
+        [line[1:].strip() for line in run if line[0] == mark and line[1:].strip()] for mark in "-+"
+    )
+    more = len(marks[found.end() :].replace(" ", ""))
     first = _difference(removed, added)
-    return one_line(first, LINE_CHARS - 24) + f"; {more} more lines" if more and first else first
+    return f"{first}; {more} more lines" if more and first else first
 
 
 def _difference(before: Sequence[str], after: Sequence[str]) -> str:
-    """Two runs of lines as `"first" -> "first"`, with the number of further lines."""
-    if not before and not after:
-        return ""
-    more = max(len(before), len(after)) - 1
-    tail = f" and {more} more line{'s' if more > 1 else ''}" if more else ""
-    if before and after:
+    """Two runs of lines as `"old" -> "new"`, the lines of each joined and cut."""
+    if len(before) == len(after) == 1:
         old, new = _around(before[0], after[0])
-        return f'"{old}" -> "{new}"{tail}'
-    word, lines = ("removed", before) if before else ("added", after)
-    return f'{word} "{one_line(_first_with_text(lines), LINE_CHARS - 40)}"{tail}'
+        return f'"{old}" -> "{new}"'
+    if before and after:
+        return f'"{_run(before)}" -> "{_run(after)}"'
+    return f'{"removed" if before else "added"} "{_run(before or after)}"' if before or after else ""
+
+
+def _run(lines: Sequence[str]) -> str:
+    """The lines with a letter or a digit: a bracket alone says nothing."""
+    said = [line for line in lines if any(c.isalnum() for c in line)] or lines
+    return one_line(" / ".join(said), _RUN_CHARS)
 
 
 def _around(old: str, new: str) -> tuple[str, str]:
@@ -183,11 +183,6 @@ def _around(old: str, new: str) -> tuple[str, str]:
     start = max(0, same - _LEAD) if same > _SIDE - _LEAD else 0
     lead = "..." if start else ""
     return (lead + one_line(old[start:], _SIDE - 3), lead + one_line(new[start:], _SIDE - 3))
-
-
-def _first_with_text(lines: Sequence[str]) -> str:
-    """The first line with a letter or a digit: a bracket alone says nothing."""
-    return next((line for line in lines if any(c.isalnum() for c in line)), lines[0])
 
 
 def _lines(text: str) -> list[str]:

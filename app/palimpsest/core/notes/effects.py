@@ -50,6 +50,8 @@ _WITHIN = ranked_words("dir targetdirectory cwd")
 # Stateful editors work on the file they have open.
 _STATEFUL = ranked_words("open create edit insert goto scroll_up scroll_down")
 _OPEN_FILE = re.compile(r"\(Open file: ([^\n]{1,400}?)\)\s*$", re.MULTILINE)
+# A line of a file as tools show it: "12: text", "12|text", "12<tab>text".
+_NUMBERED = re.compile(r"^\s*(\d{1,6})[:|\t→]\s*(\S.{6,150})$", re.MULTILINE)
 _XML = re.compile(
     r"<(write_to_file|replace_in_file|apply_diff|insert_content|search_and_replace|edit_file|execute_command"
     r"|read_file|delete_file|update_todo_list|new_file|write_file|create_file|use_mcp_tool|task_progress)>"
@@ -114,7 +116,7 @@ def _effects(name: str, arguments: Arguments, seen: Result | None, opened: str) 
         return _input_effects(arguments, seen)
     if what := _looked_up(tool, arguments):
         if seen is None or not seen.failed(quoting=True):
-            return (FileRead(what),)
+            return (FileRead(what, _shown(tool, seen) if seen else ()),)
         return (seen.failure(f"{name} {what}", FileRead(what).name),)
     patch = patch_of(arguments) if tool.patches else None
     state = edit_state(tool, arguments)
@@ -159,6 +161,12 @@ def _input_effects(arguments: Arguments, seen: Result | None) -> tuple[Effect, .
     sent = arguments.text(("chars", "input", "text", "keys")).strip()
     line = sent or f"session {arguments.keyed.get('sessionid', '')}".strip()
     return (_command(line_of(line), seen),)
+
+
+def _shown(tool: Tool, seen: Result) -> tuple[str, ...]:
+    """A short list of hits; of a file its numbered lines."""
+    numbered = (f"{number}: {line}" for number, line in _NUMBERED.findall(seen.text))
+    return seen.short() if tool.searches else tuple(numbered)
 
 
 def _looked_up(tool: Tool, arguments: Arguments) -> str:

@@ -27,8 +27,8 @@ class Note:
 
     `text` is on one line, except a user's own words. `place` is the index of the message it comes from,
     `turn` the user's turn (from 1; 0 before the first). `binds`: every block shows it while it holds (a
-    floor). `subject` is the path of a change or the line of a command, "" for a command whose file changes
-    say all that it did.
+    floor). `subject` is the path of a change, the line of a command ("" for one whose file changes say all
+    that it did), or what was read. `name`: the speaker's, in a group chat.
     """
 
     kind: Kind
@@ -38,6 +38,7 @@ class Note:
     by: Speaker = "user"
     binds: bool = False
     subject: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,13 @@ class TaskList:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """A file, an address or a search that was read."""
+    """A file, an address, a search or a record that was read. `said`: what it held, in pieces of one line.
+
+    Comparisons ignore these.
+    """
 
     what: str
+    said: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ Tables of programs, and how each takes its arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import pairwise
 
 from palimpsest.core.notes.edits import changes_of_patch
@@ -36,6 +36,7 @@ _LOOKERS = word_set(
     " function return exit break continue shift clear fold paste comm join expr let tldr help locate"
     " lscpu nproc groups getent ip ifconfig sed perl"
 )
+_TESTS = ("[", "[[", "test")
 # Those that show the files they are given.
 _SHOWERS = word_set("cat bat head tail less more nl sed awk gawk jq yq stat file xxd strings diff")
 # Those whose first word is a script, or is looked for.
@@ -47,35 +48,29 @@ _GIT_LOOKS = word_set(
     " worktree"
 )
 _GIT_LISTS = word_set("-l --list -a -v -vv -r list show --show-current")
-_GIT_ACTS = word_set(
-    "commit push merge revert tag stash rebase cherry-pick reset clone init switch branch checkout pull"
-    " am apply submodule clean"
-)
-# Programs that change more than the files they name, and the subcommands that do; "" stands for every call.
+# Programs that change more than the files they name, and the subcommands that do; none: every call does.
 _SUBCOMMANDS = """
-pip pip3 pipx conda mamba brew gem: install uninstall update upgrade create remove
-npm pnpm yarn bun: install i add ci remove uninstall rm update upgrade publish link version
-apt apt-get yum dnf apk pacman snap: install remove purge upgrade add del -S -R autoremove
-cargo go poetry uv pdm composer bundle: install add remove get publish sync update require pip mod
-docker podman nerdctl: run build push pull rm rmi stop start restart kill tag create load exec compose
-docker-compose: up down build stop start restart rm pull run
-kubectl oc: apply create delete scale rollout set patch replace expose run label annotate drain cordon
-helm: install upgrade uninstall rollback delete
-terraform tofu pulumi: apply destroy import taint up init
-alembic flyway: upgrade downgrade revision stamp migrate
+git: commit push merge revert tag stash rebase cherry-pick reset clone init switch branch checkout pull
+git: am apply submodule clean
+pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: install uninstall i add
+pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: ci remove rm update
+pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: upgrade publish link
+pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle: version create get sync
+apt apt-get yum dnf apk pacman snap: install remove purge upgrade add del -S -R
+docker podman docker-compose: run build push pull rm rmi stop start restart kill tag exec compose up
+docker podman docker-compose: down
+kubectl oc helm terraform pulumi: apply create delete scale rollout set patch replace expose install
+kubectl oc helm terraform pulumi: upgrade rollback destroy import up
+alembic flyway prisma rails manage.py: upgrade downgrade migrate stamp deploy push seed flush loaddata
+alembic flyway prisma rails manage.py: db:migrate db:seed
 systemctl service: start stop restart reload enable disable
-gh glab: create merge close reopen edit delete comment review release ready run
-aws gcloud az: create delete put update deploy set add remove run start stop cp sync mv rm apply
-fly heroku vercel netlify wrangler: deploy launch scale secrets publish destroy create
-prisma knex sequelize rails: migrate db:migrate db:rollback db:seed push seed
-twine: upload
-kill pkill killall crontab useradd userdel usermod passwd scp rsync mount umount reboot:
+gh glab aws gcloud az fly heroku vercel twine: create merge close reopen edit delete comment review put
+gh glab aws gcloud az fly heroku vercel twine: update deploy set add remove cp sync mv rm upload
+kill pkill killall crontab useradd userdel passwd scp rsync mount umount reboot patch:
 """
-_ACTING: Mapping[str, frozenset[str]] = {
-    name: word_set(words)
-    for names, _, words in (line.partition(":") for line in _SUBCOMMANDS.splitlines())
-    for name in names.split()
-}
+_ACTING: dict[str, frozenset[str]] = {}
+for _names, _, _words in (line.partition(":") for line in _SUBCOMMANDS.splitlines()):
+    _ACTING.update({name: _ACTING.get(name, frozenset()) | word_set(_words) for name in _names.split()})
 # Options of programs that send requests: those before a method, and the beginnings of those with a body.
 _METHOD = ("-X", "--request")
 _BODY = ("-d", "--data", "-F", "--form", "-T", "--upload", "--post", "--json")
@@ -140,8 +135,9 @@ def changes_of(command: SimpleCommand, folder: str) -> list[FileChange | Action]
     found = _changed(command, folder)
     if "*** Begin Patch" in command.text or command.program in ("apply_patch", "applypatch"):
         found += changes_of_patch(command.text or " ".join(command.words[1:]))
-    for path, more in command.outputs:
-        if is_path(path):
+    # In `[ $x > 3 ]` nothing is written, and a path has a letter.
+    for path, more in command.outputs if command.program not in _TESTS else ():
+        if is_path(path) and any(map(str.isalpha, path)) and path[-1] != ":":
             state: FileState = "edited" if more else "created"
             written = _written(command)
             found.append(FileChange(_at(folder, path), state, detail=f"added {written}" if more else written))
@@ -161,7 +157,6 @@ def _written(command: SimpleCommand) -> str:
 def _changed(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
     """The effects of the program, redirections apart."""
     program, words = command.program, command.words[1:]
-    said = one_line(" ".join(words), LINE_CHARS)
     paths = [_at(folder, word) for word in words if not word.startswith("-") and is_path(word)]
     state: FileState = "created"
     detail = ""
@@ -190,15 +185,14 @@ def _changed(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
         case "git":
             return _gitted(command, folder)
         case "patch":
-            inputs = one_line(" ".join([*words, *command.inputs]), LINE_CHARS)
-            return [*changes_of_patch(command.text)] if command.text else [Action("patch", inputs, "")]
+            return [*changes_of_patch(command.text)] or _acted([program, *words, *command.inputs])
         case "curl" | "wget":
             return _requested(command, folder)
         case "find":
-            return [Action("find -delete", said, "")] if "-delete" in words else []
+            return [Action("find", one_line(" ".join(words), LINE_CHARS), "")] if "-delete" in words else []
         case _:
             is_script = program.startswith("python") or program in ("node", "ruby")
-            return _scripted(command, folder) if is_script else _acted(command)
+            return _scripted(command, folder) if is_script else _acted(command.words)
     return [FileChange(path, state, detail=detail) for path in paths]
 
 
@@ -266,27 +260,16 @@ def _gitted(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
         return [FileChange(_at(folder, path), "edited", detail=detail) for path in paths if is_path(path)]
     if verb in ("apply", "am") and command.text:
         return [*changes_of_patch(command.text)]
-    if verb not in _GIT_ACTS or only_reads(command):
-        return []
-    said = " ".join(rest)
-    for option, value in zip(rest, [*rest[1:], ""], strict=True) if verb == "commit" else ():
-        is_short = option.startswith("-") and not option.startswith("--") and option.endswith("m")
-        if is_short or option == "--message" or option.startswith("--message="):
-            is_long = option.startswith("--message=")
-            subject = option.removeprefix("--message=") if is_long else value.strip()
-            said = subject.split("\n")[0]
-            break
-    return [Action(f"git {verb}", one_line(said, LINE_CHARS), "")]
+    return [] if only_reads(command) else _acted(["git", verb, *rest])
 
 
-def _acted(command: SimpleCommand) -> list[FileChange | Action]:
-    program, words = command.program, command.words[1:]
-    acts = _ACTING.get(program)
-    verb = next((word for word in words if word in (acts or ())), "")
-    if acts is None or (acts and not verb) or "--dry-run" in words or "--help" in words:
+def _acted(words: Sequence[str]) -> list[FileChange | Action]:
+    """The command as an action where its program and subcommand are known to act."""
+    acts = _ACTING.get(words[0]) if words else None
+    is_one = acts is not None and (not acts or not acts.isdisjoint(words[1:]))
+    if not is_one or {"--dry-run", "--help"} & set(words):
         return []
-    rest = " ".join(word for word in words if word != verb)
-    return [Action(f"{program} {verb}".strip(), one_line(rest, LINE_CHARS), "")]
+    return [Action(" ".join(words[:2]), one_line(" ".join(words[2:]), LINE_CHARS), "")]
 
 
 def _value_of(words: Sequence[str], options: Container[str]) -> Iterator[str]:
@@ -313,8 +296,7 @@ def _requested(command: SimpleCommand, folder: str) -> list[FileChange | Action]
     address = next((word for word in words[1:] if "://" in word), "")
     found: list[FileChange | Action] = []
     if _sends(words):
-        method = next(_value_of(words, _METHOD), "POST").upper()
-        found.append(Action(f"{command.program} {method}", one_line(address, LINE_CHARS), ""))
+        found.append(Action(command.program, one_line(" ".join(words[1:]), LINE_CHARS), ""))
     if saved := _saved_as(words):
         detail = one_line(f"from {address}", LINE_CHARS)
         found.append(FileChange(_at(folder, saved), "created", detail=detail))
@@ -322,12 +304,11 @@ def _requested(command: SimpleCommand, folder: str) -> list[FileChange | Action]
 
 
 def _scripted(command: SimpleCommand, folder: str) -> list[FileChange | Action]:
-    """Files that an inline script opens for writing by a literal name; `manage.py migrate` is an action."""
+    """Files that an inline script opens for writing by a literal name; `python -m pip install` acts."""
     words = command.words
-    if len(words) > 2 and words[1].endswith("manage.py") and words[2] in ("migrate", "flush", "loaddata"):
-        return [Action(f"manage.py {words[2]}", " ".join(words[3:]), "")]
-    if len(words) > 3 and words[1] == "-m" and words[2] in _ACTING:
-        return _acted(SimpleCommand(words[2:]))
+    run = words[2:] if words[1:2] == ["-m"] else words[1:]
+    if run and (acted := _acted([run[0].rpartition("/")[2], *run[1:]])):
+        return acted
     text = command.text or next((v for w, v in pairwise(words) if w in ("-c", "-e")), "")
     paths = [*_OPENED.findall(text)] if "open(" in text else []
     if ".write_" in text:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
-from palimpsest.core.notes.languages import entries, languages, languages_of, plain, words_in
+from palimpsest.core.notes.languages import entries, opening, phrases, plain, words_in
 from palimpsest.core.notes.sentences import prose_of, sentences_of
-from palimpsest.core.text.message_text import LEFT_OUT
 
 # Words, and characters of a text without spaces. A longer answer can be understood without its question.
 _SHORT_WORDS, _SHORT_CHARS = 8, 20
 # Words beside a filler from which on a sentence says something: "Great, the refund went out".
 _LEAST_WORDS = 2
-# The first and last item of a longer list say nothing of the others.
-_MOST_ITEMS = 2
 # Characters at the end of a text in which its last paragraph is searched.
 _END_READ = 4_000
 _QUESTION_MARKS = ("?", "？")
@@ -35,8 +31,8 @@ def question_in(text: str) -> str:
     asked = ""
     for sentence in sentences_of(_last_paragraph(text)):
         low = plain(sentence)
-        wants = is_question(sentence) or (not is_question(asked) and _opens("request").match(low))
-        if wants and not any(offer in low for offer in entries("offer")):
+        wants = is_question(sentence) or (not is_question(asked) and opening("request").match(low))
+        if wants and not is_offer(sentence):
             asked = sentence
     return asked
 
@@ -57,18 +53,23 @@ def asks_for_something(sentence: str) -> bool:
         return True
     low = plain(sentence)
     clauses = (match.end() for match in _CLAUSE.finditer(low))
-    return any(_opens("request").match(low, at) and not any(map(_is_value, low[:at])) for at in clauses)
+    return any(opening("request").match(low, at) and not any(map(_is_value, low[:at])) for at in clauses)
+
+
+def is_offer(sentence: str) -> bool:
+    """True for a sentence with an offer to help further."""
+    low = plain(sentence)
+    return any(offer in low for offer in entries("offer"))
 
 
 def is_intention(sentence: str) -> bool:
     """True for a sentence that opens with an intention or a guess."""
-    return _opens("intends").match(plain(sentence)) is not None
+    return opening("intends").match(plain(sentence)) is not None
 
 
 def mentions_picture(sentence: str) -> bool:
     """True for a sentence with a word for a picture."""
-    low = plain(sentence)
-    return any(language.pictures.search(low) for language in languages().values())
+    return phrases("picture").search(plain(sentence)) is not None
 
 
 def is_short_answer(text: str) -> bool:
@@ -82,33 +83,13 @@ def is_short_answer(text: str) -> bool:
     if not low or "?" in low or "？" in low:
         return False
     if _UNSPACED.search(low):
-        return len(low) <= _SHORT_CHARS and _opens("assent").match(low) is not None
+        return len(low) <= _SHORT_CHARS and opening("assent").match(low) is not None
     words = low.split()
     if len(words) > _SHORT_WORDS:
         return False
-    if _opens("assent").match(low) or all(map(_is_value, words)):
+    if opening("assent").match(low) or all(map(_is_value, words)):
         return True
-    return len(words) == 1 and not _is_small_talk(low)
-
-
-def closing_sentences(text: str, most_chars: int) -> str:
-    """The first and the last informative sentence of an assistant's answer, in at most `most_chars`.
-
-    An answer states what was done at its beginning or at its end. Filler ("Great!"), offers, questions and
-    announcements that end in a colon are skipped; an omission between the two is marked. List items count
-    only where there are no sentences, and two at most. "" when nothing fits.
-    """
-    sentences = [each for each in sentences_of(text) if len(each) <= most_chars and not _says_nothing(each)]
-    places = [place for place, each in enumerate(sentences) if is_whole(each)]
-    if not places and len(sentences) <= _MOST_ITEMS:
-        places = [*range(len(sentences))]
-    if not places:
-        return ""
-    first, last = places[0], places[-1]
-    between = " " if last - first == 1 else f" {LEFT_OUT} "
-    both = f"{sentences[first]}{between}{sentences[last]}"
-    says_more = sentences[last] != sentences[first]
-    return both if says_more and len(both) <= most_chars else sentences[first]
+    return len(words) == 1 and not is_small_talk(low)
 
 
 def _last_paragraph(text: str) -> str:
@@ -121,28 +102,15 @@ def _last_paragraph(text: str) -> str:
     return "\n\n".join(paragraphs[first:])
 
 
-def _says_nothing(sentence: str) -> bool:
-    low = plain(sentence)
-    is_announcement = sentence.rstrip(_CLOSING)[-1:] in (":", "：")
-    is_offer = any(offer in low for offer in entries("offer"))
-    return is_announcement or is_offer or asks_for_something(sentence) or _is_small_talk(low)
-
-
-def _is_small_talk(low: str) -> bool:
+def is_small_talk(text: str) -> bool:
     """True for a filler followed by fewer than two words that are no function words."""
-    match = _opens("filler").match(low)
+    low = plain(text)
+    match = opening("filler").match(low)
     if match is None:
         return False
     rest = words_in(low[match.end() :])
-    known = {word for language in languages_of(low, words_in(low)) for word in language.identifying}
-    return len(rest - known) < _LEAST_WORDS
+    return len(rest - entries("words") - entries("common")) < _LEAST_WORDS
 
 
 def _is_value(word: str) -> bool:
     return any(map(str.isdigit, word))
-
-
-@lru_cache(maxsize=16)
-def _opens(key: str) -> re.Pattern[str]:
-    parts = [language.opens(key) for language in languages().values()]
-    return re.compile("|".join(f"(?:{part.pattern})" for part in parts if part))

@@ -1,8 +1,8 @@
-"""Typed notes from stored messages.
+"""Typed notes from stored messages, each at its place in the conversation.
 
 Every note comes from the messages, never from the text of an earlier block, so that fifty folds lose no more
-than one. Later messages update earlier notes: a file's last state, a command that passed after it failed, a
-repeated rule. A question is open while no user message has followed it. Nothing is said to be replaced.
+than one. Nothing is said to be done, answered or replaced; later messages only decide which note of a file, a
+command or a failure every block must show. A question is open while no user message has followed it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
+import msgspec
+
 from palimpsest.core.history.message import RESULT_ROLES, Message
 from palimpsest.core.notes.actions import forget_keys
 from palimpsest.core.notes.effects import effects_in_text, effects_of, open_file_after
 from palimpsest.core.notes.facts import forget_stems, newest_of_frames, stems_of
-from palimpsest.core.notes.languages import forget_openings
 from palimpsest.core.notes.note import (
     TASKS,
     Action,
@@ -38,16 +39,17 @@ from palimpsest.core.notes.note import (
 )
 from palimpsest.core.notes.questions import (
     asks_for_something,
-    closing_sentences,
     is_intention,
+    is_offer,
     is_short_answer,
+    is_small_talk,
     is_whole,
     mentions_picture,
     question_in,
 )
 from palimpsest.core.notes.rules import rules_in
 from palimpsest.core.notes.sentences import sentences_of
-from palimpsest.core.notes.tool_words import forget_tools
+from palimpsest.core.notes.tool_words import forget_tools, tool_named
 from palimpsest.core.text.message_text import (
     LEFT_OUT,
     ToolCall,
@@ -59,10 +61,8 @@ from palimpsest.core.text.message_text import (
 )
 from palimpsest.core.text.secrets import without_secrets
 
-# Characters of an assistant's closing words, of a call without a result, of the words with a picture.
-_OUTCOME_CHARS = 240
-_CALL_CHARS = 120
-_PICTURE_CHARS = 240
+# Characters of a call without a result, and of the words with a picture.
+_CALL_CHARS, _PICTURE_CHARS = 120, 240
 # Characters of a message that are read as a request; of a longer one head and tail.
 _REQUEST_CHARS = 6_000
 # Stems of an assistant's sentence; a shorter one narrates, or is a list item that depends on its list.
@@ -72,30 +72,49 @@ _MOST_KEPT = 20_000
 # Characters; a shorter line may be said twice and mean two things ("yes").
 _LEAST_LINE = 24
 _PICTURE = re.compile(r"\[IMAGE (\S+)(?: (\d+) bytes)?[^\]]*\]")
+# A speaker of a group chat in the text itself: "[Ben]: I cannot come."
+_SPEAKER = re.compile(r"^\[([^\[\]\n]{1,40})\]:\s+", re.MULTILINE)
+# A command that an assistant wrote as text, for a client that answers in a user message.
+_WRITTEN_CALL = re.compile(
+    r"```(?:bash|sh|shell|console|mswea_bash_command)\s*\n(?P<script>.*?)\n```"
+    r"|^Action:\s*(?P<name>[\w.-]+)(?:\[(?P<given>.*?)\]|\s*\n+Action Input:\s*(?P<input>.+?))\s*$"
+    r"|<(?:execute_bash|execute|command)>\s*(?P<tagged>.*?)\s*</",
+    re.DOTALL | re.MULTILINE,
+)
+_THOUGHT = re.compile(r"^thoughts?:\s*", re.IGNORECASE | re.MULTILINE)
+_OUTPUT = re.compile(
+    r"\s*(?:<(?:returncode|exit_?code|output|stdout|stderr|observation|result|tool_response|function_results?)\b"
+    r"|(?:observation|(?:command |execution )?(?:output|results?)|stdout|exit code|return ?code)s?\s*[:\n])",
+    re.IGNORECASE,
+)
 _MARKS = {"done": "[x]", "doing": "[in progress]", "open": "[ ]", "dropped": "[dropped]"}
+_OUTCOMES = {True: "ok", False: "failed", None: "no outcome yet"}
 
 
 @dataclass(slots=True)
 class _Reading:
-    """The state of reading: what the messages read so far say."""
+    """The state of reading: what the messages read so far say.
+
+    `notes` in the order of the conversation, by a key of what they are about: a note with a key that is
+    known takes the older one's place, at the end. `files`, `commands`, `failed` have the keys of the notes
+    that bind: a file's last change with its state, a command that failed last, failures not yet resolved.
+    """
 
     turn: int = 0
     place: int = 0
     opened: str = ""
     asked: str = ""
     running: int | None = None
+    written: ToolCall | None = None
     calls: dict[str, ToolCall] = field(default_factory=dict)
-    notes: list[Note] = field(default_factory=list)
+    notes: dict[object, Note] = field(default_factory=dict)
     rules: dict[str, Note] = field(default_factory=dict)
-    # The note of each file's last change, the file's state, and the number of changes.
-    files: list[tuple[Note, FileState, int]] = field(default_factory=list)
-    actions: dict[str, tuple[Note, ...]] = field(default_factory=dict)
-    commands: dict[str, Note] = field(default_factory=dict)
-    failed: dict[Failure, Note] = field(default_factory=dict)
-    reads: dict[str, Note] = field(default_factory=dict)
+    files: dict[str, tuple[object, FileState]] = field(default_factory=dict)
+    commands: dict[str, object] = field(default_factory=dict)
+    failed: dict[Failure, object] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
     todo: TaskList | None = None
     tasks: list[Note] = field(default_factory=list)
-    outcomes: list[Note] = field(default_factory=list)
     seen_lines: set[str] = field(default_factory=set)
     read: int = 0
 
@@ -107,6 +126,13 @@ class _Reading:
     def note(self, kind: Kind, text: str, by: Speaker, *, binds: bool = False, subject: str = "") -> Note:
         """A note of the current message."""
         return Note(kind, text, self.place, self.turn, by, binds, subject)
+
+    def keep(self, note: Note, key: object = None) -> object:
+        """Keeps the note at the end, in place of an older one with its key; gives the key."""
+        key = key or (self.place, len(self.notes))
+        self.notes.pop(key, None)
+        self.notes[key] = note
+        return key
 
 
 def notes_of(messages: Sequence[Message]) -> Notes:
@@ -121,7 +147,7 @@ def notes_of_fold(
 ) -> tuple[Note, ...]:
     """The notes of a conversation whose messages `folded` (each with its chain digest) leave the view.
 
-    The tail is read too, because it updates earlier notes. Messages that an earlier fold read are taken from
+    The tail is read too, because it decides what holds. Messages that an earlier fold read are taken from
     the cache. `turns` is the number of user turns before the first message.
     """
     reading = _cache.of(folded, turns) or _Reading(turns)
@@ -136,11 +162,17 @@ def _read(reading: _Reading, messages: Iterable[Message]) -> None:
         reading.place = reading.read
         reading.read += 1
         if message.role in RESULT_ROLES:
-            _read_result(reading, message)
+            if call := reading.calls.pop(message.answers or "", None):
+                _read_result(reading, call, text_of(message))
         elif message.role == "assistant":
             _read_assistant(reading, message)
         elif message.role == "user":
-            _read_user(reading, message)
+            text = _clean(message).strip()
+            if (call := reading.written) and _OUTPUT.match(text):
+                _read_result(reading, call, text)
+            else:
+                _read_user(reading, text, str(message.fields.get("name") or ""))
+            reading.written = None
         elif message.is_instruction and reading.turn:
             for rule in rules_in(_clean(message)):
                 _add_rule(reading, rule, "system")
@@ -151,11 +183,25 @@ def _current_notes(reading: _Reading) -> Notes:
 
     So no block shows the earlier one alone. Which of them holds is the reader's to judge.
     """
-    notes = [*reading.notes, *_updated_notes(reading)]
+    holding = {key for key, _ in reading.files.values()}
+    holding.update(reading.failed.values(), reading.commands.values())
+    notes = [
+        replace(note, binds=True) if key in holding and not note.binds else note
+        for key, note in reading.notes.items()
+    ]
     facts = [note for note in notes if note.kind == "fact" and note.by == "user"]
     newest = {id(facts[index]) for index in newest_of_frames([note.text for note in facts])}
     notes = [replace(note, binds=True) if id(note) in newest else note for note in notes]
+    notes += [*reading.rules.values(), *reading.tasks, *_open_notes(reading)]
     return Notes(tuple(sorted(notes, key=lambda note: note.place)), reading.running)
+
+
+def _open_notes(reading: _Reading) -> Iterator[Note]:
+    if reading.asked:
+        yield reading.note("open", f'asked of the user: "{reading.asked}"', "assistant", binds=True)
+    for call in reading.calls.values():
+        text = f"no result yet: {call.name} {on_one_line(call.arguments)[:_CALL_CHARS]}"
+        yield reading.note("open", text, "assistant", binds=True)
 
 
 def _digests(folded: Sequence[tuple[bytes, Message]], turns: int) -> Iterator[bytes]:
@@ -210,7 +256,6 @@ def forget_conversations() -> None:
     sentences_of.cache_clear()
     forget_keys()
     forget_stems()
-    forget_openings()
     forget_tools()
 
 
@@ -218,8 +263,8 @@ def _clean(message: Message) -> str:
     return without_secrets(without_data(text_of(message)))
 
 
-def _read_user(reading: _Reading, message: Message) -> None:
-    text = _clean(message).strip()
+def _read_user(reading: _Reading, text: str, name: str) -> None:
+    """A user's message: pictures, rules, the request, its sentences; in a group chat a speaker's each."""
     reading.turn += 1
     reading.running = reading.place
     # A call that the user did not wait for will not get a result.
@@ -235,37 +280,69 @@ def _read_user(reading: _Reading, message: Message) -> None:
             sentences = sentences_of(words or text) or (words or text,)
             about = on_one_line(next(filter(mentions_picture, sentences), sentences[-1]))
             shown += f', with the words "{cut_middle(about, _PICTURE_CHARS)}"'
-        reading.notes.append(reading.note("picture", shown, "user", binds=True))
-    if not text:
+        reading.keep(reading.note("picture", shown, "user", binds=True))
+    asked, reading.asked = reading.asked, ""
+    _, *labelled = _SPEAKER.split(text) if "]:" in text else [""]
+    spoken = [*zip(labelled[::2], labelled[1::2], strict=True)] or [(name, text)]
+    for speaker, part in spoken:
+        for rule in rules_in(part):
+            _add_rule(reading, rule, "user", speaker)
+    if not words:
         return
-    for rule in rules_in(text):
-        _add_rule(reading, rule, "user")
-    if reading.asked and is_short_answer(text):
-        words = f'{text} (asked: "{reading.asked}")'
-    reading.asked = ""
-    if words:
-        reading.notes.append(reading.note("request", words, "user"))
-        reading.notes += [reading.note("fact", sentence, "user") for sentence in sentences_of(text)]
+    if asked and is_short_answer(text):
+        words = f'{words} (asked: "{asked}")'
+    reading.keep(replace(reading.note("request", words, "user"), name=name))
+    for speaker, part in spoken:
+        for sentence in sentences_of(part):
+            reading.keep(replace(reading.note("fact", sentence, "user"), name=speaker))
 
 
 def _read_assistant(reading: _Reading, message: Message) -> None:
-    text = _clean(message).strip()
+    """An assistant's message: edits written as text, its question, what it states; a thought counts too."""
+    text = _THOUGHT.sub("", _clean(message)).strip()
     calls = calls_of(message)
     reading.calls.update((call.id, call) for call in calls)
-    if not text:
-        return
-    for effect in effects_in_text(text):
+    for effect in effects_in_text(text) if text else ():
         _add_effect(reading, effect)
-    reading.asked = question_in(text) if not calls else ""
-    for sentence in sentences_of(text):
-        if is_informative(sentence) and not (calls and is_intention(sentence)):
-            reading.notes.append(reading.note("fact", sentence, "assistant"))
-    if calls:
-        return
-    reading.running = None
-    closing = closing_sentences(text, _OUTCOME_CHARS)
-    if closing:
-        reading.outcomes.append(reading.note("outcome", closing, "assistant"))
+    reading.written = None if calls else _written_call(text)
+    works = bool(calls or reading.written)
+    if not works:
+        reading.running = None
+    if text:
+        reading.asked = "" if works else question_in(text)
+    thoughts = [" ".join(call.values()) for call in calls if tool_named(call.name).verb == "silent"]
+    for said in filter(None, (text, *map(without_secrets, thoughts))):
+        every = sentences_of(said)
+        # An answer of one sentence stands as it is: "David has one brother."
+        sentences = [each for each in every if _is_news(each, works=works, is_all=len(every) == 1)]
+        for sentence in sentences:
+            # An answer states its result at its beginning or at its end.
+            is_result = not works and sentence in (sentences[0], sentences[-1])
+            subject = "result" if is_result else ""
+            reading.keep(reading.note("fact", sentence, "assistant", subject=subject))
+
+
+def _is_news(sentence: str, *, works: bool, is_all: bool) -> bool:
+    """True for an assistant's sentence that says something, or asks the user to confirm a value.
+
+    Whoever works announces; that says nothing.
+    """
+    if asks_for_something(sentence):
+        return any(map(str.isdigit, sentence))
+    if works:
+        return is_informative(sentence) and not is_intention(sentence)
+    return is_informative(sentence) or (is_all and not is_small_talk(sentence) and not is_offer(sentence))
+
+
+def _written_call(text: str) -> ToolCall | None:
+    """The last command that an assistant wrote as text, as the call that it stands for."""
+    may_hold = "```" in text or "ction:" in text or "</" in text
+    *_, found = (None, *_WRITTEN_CALL.finditer(text)) if may_hold else (None,)
+    if found is None:
+        return None
+    script = found["script"] or found["tagged"]
+    given = {"command": script} if script else {"input": found["given"] or found["input"] or ""}
+    return ToolCall("", "bash" if script else found["name"] or "", msgspec.json.encode(given).decode())
 
 
 def is_informative(sentence: str) -> bool:
@@ -273,7 +350,7 @@ def is_informative(sentence: str) -> bool:
 
     A short sentence counts when it has a number; a list item must be twice as long as a sentence.
     """
-    if asks_for_something(sentence) or sentence[-1:] in ":：":
+    if asks_for_something(sentence) or is_offer(sentence) or sentence[-1:] in ":：":
         return False
     stems = stems_of(sentence)
     if not any(map(str.isalpha, stems)):
@@ -285,34 +362,44 @@ def is_informative(sentence: str) -> bool:
     return length >= _LEAST_STEMS or any(map(str.isdigit, sentence))
 
 
-def _read_result(reading: _Reading, message: Message) -> None:
-    call = reading.calls.pop(message.answers or "", None)
-    if call is None:
-        return
-    result = text_of(message)
-    for effect in effects_of(call, result, reading.opened):
-        _add_effect(reading, effect)
+def _read_result(reading: _Reading, call: ToolCall, result: str) -> None:
+    effects = effects_of(call, result, reading.opened)
+    ran = "\n".join(each.line for each in effects if isinstance(each, Command) and each.ok)
+    told = {each for each in effects if isinstance(each, Action) and each.name in ran}
+    for effect in effects:
+        if effect not in told:
+            # `pip install x` is told by its command, which has the outcome.
+            _add_effect(reading, effect, binds=bool(told) and isinstance(effect, Command))
     reading.opened = open_file_after(call, result) or reading.opened
 
 
-def _add_effect(reading: _Reading, effect: Effect) -> None:
-    """Adds an effect; a newer one of the same file, command or list replaces the older one."""
+def _add_effect(reading: _Reading, effect: Effect, *, binds: bool = False) -> None:
+    """Adds an effect; a success resolves the failures with one of its names. `binds`: a command that acts."""
     match effect:
         case FileChange():
             _resolve_failures(reading, effect.path)
             _add_file(reading, effect)
         case Command():
-            _add_command(reading, effect)
+            said = f", {effect.said}" if effect.said else ""
+            text = f"`{effect.line}`: {_OUTCOMES[effect.ok]}{said}"
+            subject = "" if effect.only_files else effect.line
+            note = reading.note("command", text, "tool", binds=binds, subject=subject)
+            key = reading.keep(note, ("command", text))
+            # The newest run counts; a failed one binds.
+            reading.commands[effect.line] = key if effect.ok is False else None
         case Action():
             text = f"{effect.name} {effect.arguments}".rstrip() + f": {effect.outcome or 'ok'}"
-            note = reading.note("change", text, "assistant", binds=True, subject=effect.name)
             # The same call with another outcome is another change: two bookings, each with its id.
-            reading.actions[text] = (*reading.actions.get(text, ()), note)
+            reading.times[text] = times = reading.times.get(text, 0) + 1
+            said = f"{text} (x{times})" if times > 1 else text
+            note = reading.note("change", said, "assistant", binds=True, subject=effect.name)
+            reading.keep(note, ("change", text))
             _resolve_failures(reading, *called(effect.name, effect.arguments))
         case Failure():
             text = f"{effect.what}: failed{f', {effect.said}' if effect.said else ''}"
             _resolve_failures(reading, *effect.about[:1])
-            reading.failed[effect] = reading.note("failure", text, "tool", binds=True, subject=effect.what)
+            note = reading.note("failure", text, "tool", subject=effect.what)
+            reading.failed[effect] = reading.keep(note, ("failure", text))
         case TaskList():
             _resolve_failures(reading, TASKS)
             reading.todo = merged(reading.todo, effect)
@@ -320,12 +407,13 @@ def _add_effect(reading: _Reading, effect: Effect) -> None:
             reading.tasks = [reading.note("task", line, "assistant", binds=True) for line in lines]
         case FileRead():
             _resolve_failures(reading, effect.name)
-            reading.reads.pop(effect.what, None)
-            reading.reads[effect.what] = reading.note("read", effect.what, "assistant")
+            for said in ("", *effect.said):
+                note = reading.note("read", without_secrets(said), "tool", subject=effect.what)
+                reading.keep(note, ("read", effect.what, said))
 
 
 def _resolve_failures(reading: _Reading, *names: str) -> None:
-    """Removes the failures about these names: one of them succeeded or failed again."""
+    """Forgets the failures about these names: one of them succeeded or failed again."""
     resolved = [
         failure
         for failure in reading.failed
@@ -335,41 +423,25 @@ def _resolve_failures(reading: _Reading, *names: str) -> None:
         del reading.failed[failure]
 
 
-def _add_rule(reading: _Reading, rule: str, by: Speaker) -> None:
+def _add_rule(reading: _Reading, rule: str, by: Speaker, name: str = "") -> None:
     """A repeated rule counts once, in its newest spelling and at its newest place."""
     key = " ".join(re.findall(r"\w+", rule.lower()))
-    reading.rules[key] = reading.note("rule", rule, by, binds=True)
-
-
-def _add_command(reading: _Reading, command: Command) -> None:
-    said = f", {command.said}" if command.said else ""
-    outcome = {True: "ok", False: "failed", None: "no outcome yet"}[command.ok]
-    note = reading.note(
-        "command",
-        f"`{command.line}`: {outcome}{said}",
-        "tool",
-        subject="" if command.only_files else command.line,
-    )
-    # The newest run of a command counts, at its own position.
-    reading.commands.pop(command.line, None)
-    reading.commands[command.line] = replace(note, binds=command.ok is False)
+    reading.rules[key] = replace(reading.note("rule", rule, by, binds=True), name=name)
 
 
 def _add_file(reading: _Reading, change: FileChange) -> None:
-    files, state = reading.files, change.state
-    known = (at for at in reversed(range(len(files))) if same_file(files[at][0].subject, change.path))
-    at = next(known, len(files))
-    path, times = change.path, 1
-    if at < len(files):
-        note, before, changes = files[at]
-        path, times = note.subject, changes + 1
-        state = before if before == "created" and state == "edited" else state
-    counted = f" ({times} times)" if times > 1 and state == "edited" else ""
+    """The change as a line of its own; every block shows the file's last one."""
+    path = next((known for known in reading.files if same_file(known, change.path)), change.path)
+    was_made = path in reading.files and reading.files[path][1] == "created"
+    is_made = was_made and change.state == "edited"
+    # What was made here and then edited is told as made, with the edit.
+    state: FileState = "created" if is_made and not change.detail else change.state
+    made = " (created here)" if is_made and change.detail else ""
     where = f" -> {change.to}" if change.to else ""
-    detail = f": {change.detail}" if change.detail and change.state in ("created", "edited") else ""
-    text = f"{state} {path}{where}{counted}{detail}"
-    note = reading.note("change", text, "assistant", binds=True, subject=path)
-    files[at : at + 1] = [(note, state, times)]
+    detail = f": {change.detail}" if change.detail and state in ("created", "edited") else ""
+    note = reading.note("change", f"{state} {path}{where}{made}{detail}", "assistant", subject=path)
+    key = reading.keep(note, ("change", path, change.detail, state))
+    reading.files[path] = (key, "created" if is_made else state)
 
 
 def _new_lines(reading: _Reading, text: str) -> str:
@@ -383,21 +455,3 @@ def _new_lines(reading: _Reading, text: str) -> str:
             kept.append(line)
         reading.seen_lines.add(key)
     return "\n".join(kept).strip()
-
-
-def _updated_notes(reading: _Reading) -> Iterator[Note]:
-    yield from reading.rules.values()
-    yield from reading.tasks
-    yield from (note for note, _, _ in reading.files)
-    for notes in reading.actions.values():
-        times = f" (x{len(notes)})" if len(notes) > 1 else ""
-        yield replace(notes[-1], text=notes[-1].text + times)
-    yield from reading.commands.values()
-    yield from reading.failed.values()
-    yield from reading.reads.values()
-    yield from reading.outcomes
-    if reading.asked:
-        yield reading.note("open", f'asked of the user: "{reading.asked}"', "assistant", binds=True)
-    for call in reading.calls.values():
-        text = f"no result yet: {call.name} {' '.join(call.arguments.split())[:_CALL_CHARS]}"
-        yield reading.note("open", text, "assistant", binds=True)

@@ -147,8 +147,8 @@ _HEAD, _TAIL = 1_500, 1_500
 _FRAME = 400
 # A longer result is not decoded as JSON.
 _JSON = 64_000
-# Lines at the end among which a summary is searched.
-_LAST = 5
+# Lines at the end among which a summary is searched, and lines of an output that is told whole.
+_LAST, _SHORT_LINES = 5, 3
 
 _EXIT = re.compile(
     r"\W*(?:(?:error|(?:the )?(?:command|process|program|script|tool|shell|job|task|tests?))\b.{0,200}?)?"
@@ -171,7 +171,7 @@ _WRAPPERS = entries(
     "<returncode>|<exit|output: (|[execute_command for"
 )
 _WRAPPING = entries("|bash-$|output:|stdout:|stderr:|error:|err:|(no output)|no output")
-_LABEL = re.compile(r"(?:std)?(?:output|out|err): (?=\S)", re.IGNORECASE)
+_LABEL = re.compile(r"(?:(?:std)?(?:output|out|err)|observation): (?=\S)", re.IGNORECASE)
 _TAG = re.compile(r"</?(?:tool_use_error|error|error_details|stderr|system|output)[^>]{0,80}>\s*")
 # Matched in lower case.
 _SUMS_UP = re.compile(
@@ -277,11 +277,19 @@ class Result:
         return Command(line, ok, said, only_files)
 
     def summary(self) -> str:
-        """The last line that sums up, or the only line; else ""."""
+        """The last line that sums up, else an output of at most three lines; else ""."""
         lines = [*_last_lines(self.tail)]
-        if len(lines) != 1 or len(self.tail) > _FRAME:
-            lines = [line for line in lines if _SUMS_UP.search(line[:_FRAME].lower())]
-        return clipped(next(iter(lines), ""), LINE_CHARS)
+        sums_up = next((line for line in lines if _SUMS_UP.search(line[:_FRAME].lower())), "")
+        if not sums_up and len(lines) <= _SHORT_LINES and len(self.tail) <= _FRAME:
+            return clipped(" / ".join(reversed(lines)), LINE_CHARS)
+        return clipped(sums_up, LINE_CHARS)
+
+    def short(self) -> tuple[str, ...]:
+        """An output of at most three lines, as one; nothing of a longer one."""
+        lines = [*filter(None, map(_unwrapped, self.head.split("\n", _FRAME)))]
+        return (
+            (" / ".join(lines),) if lines and len(lines) <= _SHORT_LINES and len(self.head) <= _FRAME else ()
+        )
 
     @property
     def text(self) -> str:
@@ -325,7 +333,7 @@ def _object(text: str) -> Mapping[str, Any] | None:
     if isinstance(decoded, list) and decoded and all(isinstance(part, dict) for part in decoded):
         texts = [part["text"] for part in decoded if "type" in part and isinstance(part.get("text"), str)]
         return {"output": "\n".join(texts)} if len(texts) == len(decoded) else {}
-    return decoded if isinstance(decoded, dict) else {} if isinstance(decoded, list) else None
+    return decoded if isinstance(decoded, dict) else {"": decoded} if isinstance(decoded, list) else None
 
 
 def _printed(said: Mapping[str, Any]) -> str | None:
@@ -416,4 +424,8 @@ def _unwrapped(line: str) -> str:
         )
     if "<" in line:
         line = _TAG.sub("", line)
-    return _LABEL.sub("", line, count=1) if lower.startswith(("output: ", "std", "err")) else line
+    return (
+        _LABEL.sub("", line, count=1)
+        if lower.startswith(("output: ", "observation: ", "std", "err"))
+        else line
+    )

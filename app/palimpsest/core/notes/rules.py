@@ -1,77 +1,81 @@
-"""Standing rules of a user, as opposed to narration, questions and one-time orders.
+"""Standing rules of a user: what a label names as one, and short sentences that forbid, demand or limit.
 
-The cues that identify them are data: one table per language in `cues/`; `cues/en.txt` explains the format.
+Only what is certain by its words; a model is asked for the others. What a person pastes is data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+import re
+from functools import lru_cache
+from importlib.resources import files
 
-from palimpsest.core.notes.languages import Language, languages, languages_of, plain, triggers, words_in
+from palimpsest.core.notes.languages import plain
 from palimpsest.core.notes.sentences import MOST_READ, sentences_of
 
-# Characters up to which a message in a language without a table counts as a rule.
-_SHORT_MESSAGE = 200
-# Fewer words are a name, an answer or a greeting in any language.
-_LEAST_WORDS = 4
+# Characters of a rule.
+_LONGEST = 240
+_LABEL = re.compile(
+    r"\W*(?:(?:hard|soft|user|standing|house|general|important|harte|feste) )*"
+    r"(?:constraint|rule|preference|requirement|policy|guideline|instruction|regel|vorgabe|règle|consigne|regla|norma|regra|regola|zasada|правило)\s?:\W*\S"
+    r"|\W*(?:规则|規則|要求|ルール|규칙)\s?[:：]\s*\S",
+    re.IGNORECASE,
+)
+# "Here is the page:" and the like: what follows on other lines was pasted.
+_PASTED = re.compile(
+    r"(?im)^.*\b(?:here(?:'s| is| are)|this is|below is|hier ist|voici|aquí está|ecco)\b.*\n|^.{0,80}"
+    r"\b(?:page|e?mail|log|article|document|readme|transcript|output|text|policy)\b[^\n]{0,40}:[ \t]*\n"
+)
+_LEAD = re.compile(
+    r"(?:(?:please|and|also|but|so|then|ok|okay|well|by the way|important|note|remember|oh|now|finally"
+    r"|whatever happens|bitte|und|außerdem|por favor|s'il (?:te|vous) plaît|per favore|alsjeblieft|proszę"
+    r"|пожалуйста|请)\b[,:;!]?\s*"
+    r"|(?:until|for|in|after|before|during|while)\b[^,.]{3,60}, (?=\w))+"
+)
+# Questions bind only where they ask for standing behaviour.
+_ASKS = re.compile(
+    r"(?:can|could|would|will|kannst|könntest|puedes|podrías|peux-tu|você pode|puoi|kun)\b.*"
+    r"\b(?:always|never|from now on|immer|niemals|ab jetzt|siempre|nunca|toujours|jamais|sempre|mai|nooit)\b"
+)
+# Words of other people, of machines, and of guesses.
+_REPORTED = re.compile(
+    r"\b(?:said|says|told|error|message|because|must have|must be (?:a|an|the|some|wrong|missing)|give up)\b"
+)
+
+
+@lru_cache(maxsize=1)
+def _forms() -> dict[str, re.Pattern[str]]:
+    """The forms of `cues/rules.txt` by where they stand in a sentence, those of a place as one pattern."""
+    forms: dict[str, list[str]] = {}
+    for line in files("palimpsest.core.notes").joinpath("cues", "rules.txt").read_text("utf-8").splitlines():
+        if line.startswith("[") and line.endswith("]"):
+            forms[line[1:-1]] = alternatives = []
+        elif line and not line.startswith("#"):
+            alternatives.append(line)
+    return {place: re.compile("|".join(each)) for place, each in forms.items()}
 
 
 def rules_in(text: str) -> tuple[str, ...]:
-    """The sentences of a user's message that forbid, demand, limit, prefer or wish for something.
+    """The sentences of a user's own words that forbid, demand, limit or prefer, verbatim and in order.
 
-    They are verbatim and in order, each once. The table of the sentence's language is applied, else that of
-    the message's language, and the English one where the sentence has English words. Where no table fits, a
-    message of up to 200 characters counts whole. Questions count only where they ask for standing
-    behaviour. Only the first 20,000 characters are read.
+    A line with a label ("HARD CONSTRAINT: ...") counts whole. Text that the user pasted, questions, reports
+    of what others say, and sentences of more than 240 characters do not count.
     """
     text = text[:MOST_READ]
-    low = plain(text)
-    known = languages_of(low, words_in(low))
-    if not known and _counts_whole(text, low):
-        return (text.strip(),)
-    return tuple(dict.fromkeys(sentence for sentence in sentences_of(text) if _binds(sentence, known)))
+    pasted = _PASTED.search(text)
+    own = text[: pasted.end()] if pasted else text
+    labelled = [line.strip() for line in own.split("\n") if _LABEL.match(line)]
+    said = [each for each in sentences_of(own) if not any(each in line for line in labelled)]
+    return tuple(dict.fromkeys((*labelled, *filter(_binds, said))))
 
 
-def _tables(known: tuple[Language, ...], words: frozenset[str]) -> tuple[Language, ...]:
-    """The tables to apply: also English where the text has words that only the English table has."""
-    english = languages()["en"]
-    if english in known or words & english.identifying.difference(*(other.identifying for other in known)):
-        return tuple({english: None, **dict.fromkeys(known)})
-    return known
-
-
-def _triggered(table: Language, low: str, words: frozenset[str]) -> Set[str]:
-    if table.joined:
-        return set() if low.isascii() else {trigger for trigger in table.by_trigger if trigger in low}
-    return table.by_trigger.keys() & words
-
-
-def _binds(sentence: str, of_message: tuple[Language, ...]) -> bool:
-    low = plain(sentence)
-    if "\n" in low or "\t" in low:
-        low = " ".join(low.split())
-    words = words_in(low)
-    if low.isascii() and triggers().isdisjoint(words):
+def _binds(sentence: str) -> bool:
+    if len(sentence) > _LONGEST:
         return False
-    tables = _tables(languages_of(low, words) or of_message, words)
-    return any(_matches(low, words, table, _triggered(table, low, words)) for table in tables)
-
-
-def _matches(low: str, words: frozenset[str], table: Language, hits: Iterable[str]) -> bool:
-    for trigger in hits:
-        if not table.matches(low, words, trigger, False):
-            continue
-        asks = low.rstrip("\"')»” ")[-1:] in ("?", "？") or table.asks(low)
-        if not asks or table.matches(low, words, trigger, True):
-            return not table.is_excluded(low)
-    return False
-
-
-def _counts_whole(text: str, low: str) -> bool:
-    """True for a short message that reads as a sentence of a language without a table."""
-    if len(text) > _SHORT_MESSAGE or "?" in text or sentences_of(text) == ():
-        return False
-    words = [word for word in low.split() if len(word) > 1]
-    prose = [word for word in words if word.strip(".,;:!").isalpha()]
-    written = sum(word[0].islower() or not word[0].isascii() for word in text.split())
-    return len(prose) >= _LEAST_WORDS and len(prose) * 2 > len(words) and written >= _LEAST_WORDS - 1
+    low = " ".join(plain(sentence).split())
+    lead = _LEAD.match(low)
+    rest = low[lead.end() :] if lead else low
+    if low.rstrip("\"')»” ")[-1:] in ("?", "？"):
+        return bool(_ASKS.match(rest))
+    return not _REPORTED.search(low) and bool(
+        _forms()["opening"].match(rest) or _forms()["anywhere"].search(low)
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from palimpsest.core.notes.edits import changes_of_patch
+from palimpsest.core.notes.edits import changes_of_patch, shown_file
 from palimpsest.core.notes.note import (
     COMMAND_CHARS,
+    LINE_CHARS,
     Action,
     Effect,
     FileChange,
@@ -20,6 +21,10 @@ from palimpsest.core.notes.results import Result
 from palimpsest.core.notes.script import SimpleCommand, simple_commands, without_heredocs
 
 _HEREDOC_MARK = re.compile("\0\\d+\0")
+# SWE-agent's editor: `create F`, `edit N:M`, the new lines, `end_of_edit`.
+_EDITOR = re.compile(
+    r"\s*(?:create \S+\s*\Z|edit (?P<lines>\d+:\d+)[ \t]*\n(?P<text>.*?)\n?end_of_edit\b)", re.DOTALL
+)
 # They exit with 1 to answer "no".
 _ANSWERING = word_set("grep egrep fgrep rg ag ack diff cmp test [ [[ which type git")
 
@@ -29,6 +34,8 @@ _WRITING = word_set("cat echo printf")
 
 def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
     """The effects in order: changes and actions, then the command. A script that only reads has its reads."""
+    if result and (found := _by_editor(script, result)):
+        return found
     plain, texts = without_heredocs(script)
     commands = simple_commands(plain, texts)
     looks = all(only_reads(each) for each in commands)
@@ -37,7 +44,8 @@ def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
     for each in commands if looks else ():
         folder = folder_after(each, folder)
         read |= dict.fromkeys(reads_of(each, folder))
-    reads = tuple(map(FileRead, read))
+    said = result.short() if result and len(read) == 1 else ()
+    reads = tuple(FileRead(each, said) for each in read)
     if result is None:
         return reads
     ok = None if result.running else not _has_failed(commands, result, looks)
@@ -54,6 +62,24 @@ def effects_of_script(script: str, result: Result | None) -> tuple[Effect, ...]:
             return done
     only_files = ok is True and all(map(_only_files, commands))
     return (*done, result.command(line_of(plain), ok, only_files))
+
+
+def _by_editor(script: str, result: Result) -> tuple[Effect, ...]:
+    """The change by an editor that is called through a shell; what it puts in is no shell.
+
+    The file is the one that the result shows as open.
+    """
+    call = _EDITOR.match(script)
+    if call is None or (not (path := shown_file(result)) and not result.not_applied()):
+        return ()
+    if result.not_applied():
+        return (
+            result.failure(f"{one_line(call[0], LINE_CHARS)} {path}".strip(), path or call["lines"] or ""),
+        )
+    if call["lines"] is None:
+        return (FileChange(path, "created"),)
+    text = one_line(" / ".join(filter(None, map(str.strip, call["text"].split("\n")))), LINE_CHARS - 30)
+    return (FileChange(path, "edited", detail=f'lines {call["lines"]} now "{text}"'),)
 
 
 def _only_files(command: SimpleCommand) -> bool:
@@ -100,10 +126,5 @@ def _certain_effects(
         blamed = f"{each.program}: "
         runs = blamed not in result.head and blamed not in result.tail
         if runs:
-            for change in changes:
-                # Certain although the script failed: git repeats a commit's subject.
-                if isinstance(change, FileChange) or (
-                    change.arguments and f"] {change.arguments}" in result.head
-                ):
-                    yield change
+            yield from (change for change in changes if isinstance(change, FileChange))
             runs = bool(changes) or only_reads(each)

@@ -87,12 +87,9 @@ def gist_of(messages: Iterable[Message], lines_kept: int = LINES_KEPT) -> Gist:
     # Reported discoveries, the newest first, then the sentences with most information.
     most = lines_kept - len(changed)
     found = [note for note in others if discovers(note.text)][-most:]
-    rest = [note for note in others if not discovers(note.text)]
+    rest = [note for note in others if not discovers(note.text) and not note.text.endswith("?")]
     best = Information([note.text for note in rest]).best(
-        lambda place: not rest[place].text.endswith("?"),
-        lambda place: len(rest[place].text),
-        most * _LINE_CHARS,
-        _LEAST_WORTH,
+        lambda place: len(rest[place].text), most * _LINE_CHARS, least=_LEAST_WORTH
     )
     told = (*changed, *found, *(rest[place] for place in best[: most - len(found)]))
     running = [note for note in notes.of("request") if note.place == notes.running]

@@ -25,28 +25,27 @@ from palimpsest.core.text.message_text import text_with_calls
 
 _LEFT_OUT = "- {} more such lines had no room here."
 _RULES = "Rules of the user, word for word"
+_SAID = "Said and done, by the number of the message"
 # The parts by code: title and kinds of notes, the rules first, what is open last.
 _PARTS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
     (_RULES, ("rule",)),
-    ("Said", ("request", "fact", "outcome", "picture")),
-    ("Changed", ("change",)),
-    ("Newest commands, and calls that failed", ("command", "failure")),
-    ("Looked at", ("read",)),
+    (_SAID, ("request", "fact", "picture", "change", "command", "failure", "read")),
     ("Open", ("open",)),
     ("Task list as last written", ("task",)),
 )
 _STATE, _RECORD = "State", "Record"
 # The least share of a block that code has beside a model's record.
 _FLOORS_SHARE = 1 / 6
+# Names of a record, relative to those of notes of its size, below and above which its room is least and most.
+_WORTHLESS, _WORTHY = 0.25, 0.75
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
 # The factor by which the room shrinks where the frame takes more.
 SHRINKING = 0.9
 # Rare words of a line: values (numbers, paths, names with marks inside) and long words.
 _RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
-_WORD = re.compile(r"[\w./:-]+")
-# Characters of a name: a word with a digit or a mark inside, or with a capital inside a sentence.
-_NAME_CHARS = range(3, 200)
+# Names: words with a capital inside a sentence, with a digit, or with a mark inside.
+_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}\b|(?=[\w.:/-]*\d)\w[\w.:/-]+\w|\w+(?:[/._-]\w+)+")
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
 
 
@@ -67,14 +66,19 @@ def record_block(
     notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
     by_code = _share_of_code(source, record, notes, count) if record.entries else 1.0
     record = cut_to_room(record, frame.tokens, count)
-    empty = _fenced(record, Choice(count), frame.tag, form, own)
+    empty = _fenced(record, Choice(count, line_of), frame.tag, form, own)
     room = frame.tokens - count(empty) + count(record.text) + count(record.state)
     while room > 0:
         shown = cut_to_room(record, int(room * (1 - by_code)), count)
         said = RecordLines("\n".join((shown.text, shown.state, *record.rules)))
         rest = max(int(room * by_code), room - count(shown.text) - count(shown.state))
         choice = chosen_notes(
-            notes, range(len(source.folded)), NoteBudget(rest, int(RULES_SHARE * room)), count, said.says
+            notes,
+            range(len(source.folded)),
+            NoteBudget(rest, int(RULES_SHARE * room)),
+            count,
+            said.says,
+            lambda note: _numbered(note, source.numbers),
         )
         shown = replace(cut_to_room(record, room - choice.tokens, count), rules=record.rules)
         text = _fenced(shown, choice, frame.tag, form, own)
@@ -95,28 +99,17 @@ def _share_of_code(
     """
     said: Counter[str] = Counter()
     for _, message in source.folded:
-        said.update(dict.fromkeys(_names(text_with_calls(message)), 1 + (message.role == "user")))
+        names = map(str.lower, _NAME.findall(text_with_calls(message)))
+        said.update(dict.fromkeys(names, 1 + (message.role == "user")))
     wanted = [name for name, times in said.items() if times > 1]
     written = f"{record.text}\n{record.state}"
     room = NoteBudget(count_text(written), count_text(written))
     choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
     by_model, by_code = written.lower(), "\n".join(map(line_of, choice.notes)).lower()
     known = sum(name in by_code for name in wanted)
-    worth = sum(name in by_model for name in wanted) / known if known else 2
-    return min(1 - _FLOORS_SHARE, max(_FLOORS_SHARE, 2 - worth))
-
-
-def _names(text: str) -> set[str]:
-    """The names in a text, in lower case: values, paths, ids, people."""
-    found = set()
-    for match in _WORD.finditer(text):
-        word = match[0].strip(".:/-")
-        before = text[max(0, match.start() - 2) : match.start()]
-        is_inside = before[-1:] == " " and (before[0].islower() or before[0] == ",")
-        is_value = any(map(str.isdigit, word)) or any(mark in word for mark in "_/.:-")
-        if len(word) in _NAME_CHARS and (is_value or (is_inside and word.istitle())):
-            found.add(word.lower())
-    return found
+    worth = sum(name in by_model for name in wanted) / known if known else 1
+    most = 1 - _FLOORS_SHARE
+    return min(most, max(_FLOORS_SHARE, most - (worth - _WORTHLESS) / (_WORTHY - _WORTHLESS) * most))
 
 
 def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[tuple[str, str]] = ()) -> str:
@@ -125,7 +118,9 @@ def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[
     if form.sections:
         parts = _sectioned(record, choice, rules, form, own)
     else:
-        parts = {title: [_guarded(line_of(note)) for note in choice.of(*kinds)] for title, kinds in _PARTS}
+        parts = {
+            title: [_guarded(choice.line(note)) for note in choice.of(*kinds)] for title, kinds in _PARTS
+        }
         parts = {_RULES: [*rules, *parts.pop(_RULES)], _RECORD: [record.text], **parts}
     if choice.left_out:
         parts["More"] = [left_out(choice)]
@@ -133,6 +128,12 @@ def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[
         parts[_STATE] = [_guarded(record.state)]
     body = "\n".join(f"## {title}\n" + "\n".join(lines) for title, lines in parts.items() if any(lines))
     return fenced(f"{form.heading}{PREAMBLE}\n\n{body}", tag)
+
+
+def _numbered(note: Note, numbers: Sequence[int]) -> str:
+    """The note's line; what was said and done has the number of its message."""
+    line = line_of(note)
+    return f"- {numbers[note.place]} {line.removeprefix('- ')}" if note.kind in _PARTS[1][1] else line
 
 
 def _sectioned(
@@ -160,7 +161,7 @@ def _sectioned(
     first = choice.of("request")[:1] if not (form.is_numbered and record.entries) else []
     for note in sorted(choice.notes, key=lambda note: (note.kind != "rule", note.place)):
         title = form.title_with("first") if note in first else form.title_of(note)
-        parts[title].append(_guarded(line_of(note)))
+        parts[title].append(_guarded(choice.line(note)))
     for title, line in own:
         if not any(line.removeprefix("- ") in each for each in parts[title]):
             parts[title].append(_guarded(line))
