@@ -292,3 +292,21 @@ def test_rules_without_number_take_a_fifth_and_leave_the_record() -> None:
     assert "the folder number 399." in block
     assert "the folder number 0." not in block
     assert count(block) <= 900
+
+
+def test_a_change_is_told_once_where_the_record_names_it_and_what_came_of_it() -> None:
+    made_of = source(
+        [
+            user("Please move my flight."),
+            calls("update_flights", reservation="M05KNL", payment="card_88", flights=["HAT004", "HAT142"]),
+            result('{"reservation_id": "M05KNL", "amount": -2544}'),
+            user("And book another one."),
+            calls("book", "c2", user="mia_li_3668", origin="JFK"),
+            result('{"reservation_id": "HATHAU"}', "c2"),
+        ],
+        tail=[user("Thanks.")],
+    )
+    told = "## Entry\n### Flights\n- M05KNL: now HAT004+HAT142, refund $2544 to the card"
+    text = record_block(made_of, answered(made_of, told), Frame(4_000, count, DEFAULT_TAG), EPISODES)
+    assert "update_flights" not in text
+    assert "HATHAU" in text

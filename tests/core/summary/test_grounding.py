@@ -56,3 +56,21 @@ def test_a_mark_is_written_once_and_vouches_for_nothing() -> None:
 def test_orders_to_the_reader_are_left_out_and_counted(line: str) -> None:
     found = grounded(f"- kept\n{line}", SAID)
     assert found == "- kept"
+
+
+@pytest.mark.parametrize(
+    ("line", "marked"),
+    [
+        ("- fares of $117 and $130 make $247", ""),
+        ("- $2,544 came back, of $2787 for $243", ""),
+        ("- three passengers: $351", ""),
+        ("- the cap is $17", "$17"),
+        ("- the cap is $1", "$1"),
+        ("- paid $1999", "$1999"),
+    ],
+)
+def test_amounts_that_follow_from_known_ones_are_no_inventions(line: str, marked: str) -> None:
+    said = ['{"price": 117}', "It was 130 then.", "Now 243, before 2,787; order 1729."]
+    shown = grounded(line, said)
+    assert (NOT_FOUND in shown) == bool(marked)
+    assert not marked or f"{marked} {NOT_FOUND}" in shown

@@ -81,10 +81,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class NoteBudget:
-    """Tokens for the notes of a block. Rules may take `rules` tokens, even at the cost of other notes."""
+    """Tokens for the notes of a block, all together.
+
+    Rules may take `rules`, even at the cost of other notes; what was said, and what is no floor, only as far
+    as all take no more than `others`.
+    """
 
     tokens: int
     rules: int
+    others: int
 
 
 def chosen_notes(
@@ -108,10 +113,10 @@ def chosen_notes(
     _floors(choice, _bound(news), room)
     facts = [note for note in hidden if note.kind == "fact" and not note.binds and not is_said(note)]
     has_reads = any(note.kind == "read" and not note.text for note in news)
-    for_reads = max(0, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4)) if has_reads else 0
-    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], room.tokens - for_reads)
+    for_reads = max(0, min(_READ_TOKENS, (room.others - choice.tokens) // 4)) if has_reads else 0
+    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], room.others - for_reads)
     told = {note.subject for note in choice.notes}
-    _reads(choice, [note for note in news if note.subject not in told], room.tokens, for_reads)
+    _reads(choice, [note for note in news if note.subject not in told], room.others, for_reads)
     return choice
 
 
@@ -189,7 +194,8 @@ def _is_bound_fact(note: Note) -> bool:
 def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
     """Each floor whole, else shortened, else left out and counted; the oldest of a kind loses first."""
     for kind in _FLOORS:
-        most = max(room.tokens, room.rules) if kind == "rule" else room.tokens
+        is_said = kind in ("request", "fact")
+        most = max(room.tokens, room.rules) if kind == "rule" else room.others if is_said else room.tokens
         lengths = (_BOUND_CHARS if kind == "request" else None, _SHORT_CHARS)
         before = len(choice.notes)
         asked = "\n".join(note.text for note in choice.notes if note.kind == "request")
@@ -197,7 +203,7 @@ def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
             if kind == "fact" and note.text in asked:
                 continue
             if not any(choice.take(note, most, length) for length in lengths):
-                choice.left_out += 1
+                choice.left_out += not is_said or room.others == room.tokens
         choice.notes[before:] = choice.notes[before:][::-1]
 
 

@@ -13,7 +13,6 @@ Kind = Literal[
     "failure",
     "task",
     "open",
-    "outcome",
     "read",
     "fact",
     "picture",

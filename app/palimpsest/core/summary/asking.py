@@ -56,7 +56,7 @@ _ANSWER_TOKENS = 200
 # Tokens and characters of a question's frame, with a margin.
 _FRAME_TOKENS, _FRAME_CHARS = 64, 200
 # Share of a question for the texts that are shown anyway, and for the record so far.
-_HEAD_SHARE, _RECORD_SHARE = 0.15, 0.4
+_HEAD_SHARE, _RECORD_SHARE = 0.25, 0.5
 # The least tokens and characters of a piece of conversation, and of a call or result in it.
 _LEAST_TOKENS, _LEAST_CHARS = 100, 600
 _BETWEEN_TOKENS = 2
@@ -342,6 +342,18 @@ def appended_request(
     )
 
 
+def _with_gaps(piece: Sequence[tuple[int, str]]) -> str:
+    """The texts of messages, and where numbers are missing that the assistant goes on seeing those."""
+    said, before = list[str](), 0
+    for number, text in piece:
+        if before and number > before + 1:
+            span = f"{before + 1} to {number - 1}" if number > before + 2 else f"{before + 1}"
+            said.append(f"[{span}: shown anyway, or in the record]")
+        said.append(text)
+        before = number
+    return "\n\n".join(said)
+
+
 def _beginning(message: Message) -> str:
     return " ".join(without_secrets(text_of(message)).split())[:_QUOTED_CHARS]
 
@@ -453,10 +465,12 @@ class _Asking:
 
     def about(self, piece: Sequence[tuple[int, str]], record: Record) -> RecordRequest:
         """The question about one piece."""
-        new = "\n\n".join(text for _, text in piece)
+        new = _with_gaps(piece)
         chars, room = int(self.limits.input_chars * _RECORD_SHARE), int(self._tokens() * _RECORD_SHARE)
         state = "" if self.form.template else f"\n## State\n{record.state}"
-        so_far = clipped(cut_to(without_secrets(record.text + state), chars), room, self.count_text)
+        rules = "".join(f'\n- "{rule}"' for rule in record.rules)
+        rules = f"## Rules{rules}\n## Record\n" if rules and not self.form.template else ""
+        so_far = clipped(cut_to(without_secrets(rules + record.text + state), chars), room, self.count_text)
         so_far = so_far if record.entries else ""
         system, previous, conversation, tag = _TASK, "", "", self.form.record_tag
         if self.form.template:

@@ -46,6 +46,8 @@ SHRINKING = 0.9
 _RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
 # Names: words with a capital inside a sentence, with a digit, or with a mark inside.
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}\b|(?=[\w.:/-]*\d)\w[\w.:/-]+\w|\w+(?:[/._-]\w+)+")
+# Ids and numbers: words with a digit, or in capitals.
+_ID = re.compile(r"-?\b(?=\w*\d)\w+\b|\b[A-Z]{3,}\b")
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
 
 
@@ -71,11 +73,14 @@ def record_block(
     while room > 0:
         shown = cut_to_room(record, int(room * (1 - by_code)), count)
         said = RecordLines("\n".join((shown.text, shown.state, *record.rules)))
+        free = max(0, room - count(record.text) - count(record.state))
         rest = max(int(room * by_code), room - count(shown.text) - count(shown.state))
+        # A record that names as much as notes do keeps its room: only floors may take some of it.
+        others = free if by_code <= _FLOORS_SHARE else rest
         choice = chosen_notes(
             notes,
             range(len(source.folded)),
-            NoteBudget(rest, int(RULES_SHARE * room)),
+            NoteBudget(rest, int(RULES_SHARE * room), others),
             count,
             said.says,
             lambda note: _numbered(note, source.numbers),
@@ -103,7 +108,7 @@ def _share_of_code(
         said.update(dict.fromkeys(names, 1 + (message.role == "user")))
     wanted = [name for name, times in said.items() if times > 1]
     written = f"{record.text}\n{record.state}"
-    room = NoteBudget(count_text(written), count_text(written))
+    room = NoteBudget(*[count_text(written)] * 3)
     choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
     by_model, by_code = written.lower(), "\n".join(map(line_of, choice.notes)).lower()
     known = sum(name in by_code for name in wanted)
@@ -190,15 +195,21 @@ class RecordLines:
         wanted = {_plain(word) for word in _RARE.findall(note.text)}
         if note.kind == "change" and note.subject:
             state = note.text.partition(" ")[0]
-            wanted = (
-                {_plain(note.subject.rsplit("/", 1)[-1]), _STATES.get(state, "")}
-                if state in _STATES
-                else wanted
-            )
+            if state not in _STATES:
+                return self._says_call(note)
+            wanted = {_plain(note.subject.rsplit("/", 1)[-1]), _STATES[state]}
         # Most notes have a word that no line has.
         if not wanted or any(word not in self._text for word in wanted):
             return False
         return any(all(word in line for word in wanted) for line in self._lines)
+
+    def _says_call(self, note: Note) -> bool:
+        """True when the first id of a call and half of what came of it stand in the record."""
+        call, _, outcome = note.text.partition(": ")
+        key = next(iter(_ID.findall(call.removeprefix(note.subject))), "")
+        values = [value.lstrip("-").lower() for value in _ID.findall(outcome)]
+        told = sum(value in self._text for value in values)
+        return bool(key) and key.lower() in self._text and 2 * told >= len(values)
 
 
 def _plain(text: str) -> str:

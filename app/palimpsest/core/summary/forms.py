@@ -79,7 +79,7 @@ class Form:
         kinds: tuple[str, ...] = (note.kind,)
         if note.kind == "fact" and note.by == "user":
             kinds = ("said", "fact")
-        elif note.kind in ("fact"):
+        elif note.kind == "fact":
             is_decision, is_discovery = bool(decides(note.text)), bool(discovers(note.text))
             kinds = ("decision",) * is_decision + ("discovery",) * is_discovery + kinds
         elif note.kind == "command" and "`: failed" in note.text:
@@ -100,7 +100,7 @@ _NINE: tuple[tuple[str, tuple[str, ...]], ...] = (
         "what the user asked, corrected, allowed, forbade; what binds in the user's words",
         ("rule", "request", "said"),
     ),
-    ("what was done, with files and results; what cannot be taken back, with its ids", ("change")),
+    ("what was done, with files and results; what cannot be taken back, with its ids", ("change",)),
     ("what failed, its exact message, what cured it or that nothing has", ("failure",)),
     ("facts needed to go on", ("fact", "read", "picture")),
     ("what was decided and why; what was rejected", ()),
@@ -160,7 +160,7 @@ WORKING = Form(
         FormSection(ENVIRONMENT, _VERSIONS),
         FormSection(FILES, _DONE, ("change", "read")),
         FormSection(DECISIONS, _WHY, ("decision",)),
-        FormSection("Assistant Notes", "what else was said", ("fact")),
+        FormSection("Assistant Notes", "what else was said", ("fact",)),
         FormSection("Tool Results", _GAVE, ("command",)),
         FormSection("Errors & Failures", _CURED, ("failure",)),
         FormSection(DISCOVERIES, "what was found", ("discovery",)),
@@ -178,7 +178,7 @@ BATCH = Form(
         FormSection(FILES, _DONE, ("change", "read")),
         FormSection("Tool Results", _GAVE, ("command",)),
         FormSection(DECISIONS, _WHY, ("decision",)),
-        FormSection("Work Completed", "what was done, with ids", ("fact")),
+        FormSection("Work Completed", "what was done, with ids", ("fact",)),
         FormSection("Errors & Resolutions", _CURED, ("failure",)),
         FormSection("Current State", "where exactly work stopped, and what is next"),
     ),

@@ -91,6 +91,9 @@ _NAMED = re.compile(
     r"https?://[^\s)\"'<>\]]+|(?<![\w.])/?(?:[\w.-]+/)+[\w.-]*\w|\b[\w-]+\.[a-z]{1,5}\b(?![.(])"
     r"|\b\w+_\w+\b|(?<![:\w^-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])\w[\w-]{3,}\b|[$€£¥]\d[\d.,]*\d|[$€£¥]\d"
 )
+# Amounts are known, or made of two known numbers that are no small counts, or so many times one.
+_CURRENCIES, _LEAST_PART, _COUNTS = "$€£¥", 10, range(2, 10)
+_NUMBER = re.compile(r"(?<![\w.-])\d{1,9}(?:\.\d{1,2})?(?![\w-])|(?<=-)\d{1,9}(?:\.\d{1,2})?(?=[,}\]\s])")
 # Measures in the writer's own notation: "5h30", "9x-14", "24-hour".
 _MEASURE = re.compile(r"\d[\d.]{0,5}(?:[a-z]{1,3}\d{0,2})?(?:-[a-z]+|-\d{1,2})*")
 # Parts between slashes that are no names: "yes/no", "35/36".
@@ -106,7 +109,7 @@ _KNOWN_UNKNOWN = re.compile(rf"\S+ {re.escape(NOT_FOUND)}")
 _HEADING = re.compile(r"\s*(?:#|\*\*[^*]+\*\*\s*$)")
 
 
-def grounded(text: str, said: Iterable[str]) -> str:
+def grounded(text: str, said: Collection[str]) -> str:
     """`text` with each name marked that occurs nowhere in `said`, and without lines that order the reader."""
     kept = [line for line in text.split("\n") if _HEADING.match(line) or not _ORDERS.search(line)]
     names = {name for line in kept if not _HEADING.match(line) for name in _NAMED.findall(line)}
@@ -118,6 +121,8 @@ def grounded(text: str, said: Iterable[str]) -> str:
         low = _plain(_KNOWN_UNKNOWN.sub("", each) if NOT_FOUND in each else each)
         missing = {part for part in missing if part not in low}
     unknown = {name for name, each in parts.items() if not missing.isdisjoint(each)}
+    if amounts := {name for name in parts if name[0] in _CURRENCIES}:
+        unknown = (unknown - amounts) | _invented(amounts, said)
 
     def marked(found: re.Match[str]) -> str:
         is_known = found[0] not in unknown or found.string.startswith(f" {NOT_FOUND}", found.end())
@@ -125,6 +130,19 @@ def grounded(text: str, said: Iterable[str]) -> str:
 
     shown = [line if _HEADING.match(line) else _NAMED.sub(marked, line) for line in kept] if unknown else kept
     return "\n".join(shown)
+
+
+def _invented(amounts: Iterable[str], said: Iterable[str]) -> set[str]:
+    """The amounts that no text has, and that are no sum, difference or multiple of two that they have."""
+    known = {float(number) for text in said for number in _NUMBER.findall(text.replace(",", ""))}
+    parts = {number for number in known if number >= _LEAST_PART}
+    found: set[str] = set()
+    for amount in amounts:
+        (value, *_) = map(float, _NUMBER.findall(amount[1:].replace(",", "")) or ["0"])
+        is_made = value >= _LEAST_PART and any({value - part, value + part} & parts for part in parts)
+        if value not in known and not is_made and not any(value / count in parts for count in _COUNTS):
+            found.add(amount)
+    return found
 
 
 def _parts(name: str) -> frozenset[str]:

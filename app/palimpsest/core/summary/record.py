@@ -69,7 +69,7 @@ class Record(msgspec.Struct, frozen=True):
     @property
     def last(self) -> int:
         """The number of the newest message that an entry covers; 0 without entries."""
-        return self.entries[-1].last if self.entries else 0
+        return max((entry.last for entry in self.entries), default=0)
 
     @property
     def text(self) -> str:
