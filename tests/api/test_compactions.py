@@ -181,7 +181,9 @@ async def test_what_was_undone_is_not_in_force_and_no_message_is_lost(chat: Chat
     made = (await chat.compacts())["id"]
     assert (await chat.view())["compaction"] == made
     assert (await undo(chat, made))["restored"] is None
-    assert await chat.view() == before
+    # When a summary is prepared is measured as the conversation goes on.
+    now = await chat.view()
+    assert now | {"budget": None} == before | {"budget": None}
     await chat.says("And now?")
     assert chat.reply.headers["x-palimpsest-view"] == "original"
     assert await chat.transcript() == chat.said
