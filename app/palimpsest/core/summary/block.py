@@ -73,7 +73,7 @@ def record_block(source: SummarySource, record: Record, frame: Frame, *, has_sec
     room = frame.tokens - count(empty) + count(record.text) + count(record.state)
     while room > 0:
         shown = cut_to_room(record, int(room * (1 - by_code)), count)
-        said = RecordLines("\n".join((shown.text, shown.state, *record.rules)))
+        said = RecordLines("\n".join((shown.text, shown.state, *record.rules)), source.task)
         rest = max(int(room * by_code), room - count(shown.text) - count(shown.state))
         choice = chosen_notes(
             notes,
@@ -165,14 +165,17 @@ def _guarded(text: str) -> str:
 
 
 class RecordLines:
-    """The lines of a record, to compare notes with."""
+    """The lines of a record, and the task that every view shows, to compare notes with."""
 
-    def __init__(self, record: str) -> None:
+    def __init__(self, record: str, task: str = "") -> None:
+        self._task = _plain(task)
         self._lines = [_plain(line) for line in record.split("\n") if line.strip()]
         self._text = "\n".join(self._lines)
 
     def says(self, note: Note) -> bool:
         """True when one line has all rare words of the note; rules, tasks and commands must be verbatim."""
+        if note.kind == "fact" and _plain(note.text) in self._task:
+            return True
         if not self._text:
             return False
         is_verbatim = _plain(note.text) in self._text
