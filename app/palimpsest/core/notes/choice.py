@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from math import inf
 
 from palimpsest.core.notes.facts import Information, share_of, stems_of
 from palimpsest.core.notes.note import Kind, Note, ranked_words
@@ -81,10 +82,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class NoteBudget:
-    """Tokens for the notes of a block. Rules may take `rules` tokens, even at the cost of other notes."""
+    """Tokens for the notes of a block. Rules may take `rules` tokens, even at the cost of other notes.
+
+    What is no floor is added up to `pieces` tokens in all.
+    """
 
     tokens: int
     rules: int
+    pieces: float = inf
 
 
 def chosen_notes(
@@ -109,7 +114,8 @@ def chosen_notes(
     facts = [note for note in hidden if note.kind == "fact" and not note.binds and not is_said(note)]
     has_reads = any(note.kind == "read" and not note.text for note in news)
     for_reads = max(0, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4)) if has_reads else 0
-    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], room.tokens - for_reads)
+    most = int(min(room.tokens - for_reads, room.pieces))
+    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], most)
     told = {note.subject for note in choice.notes}
     _reads(choice, [note for note in news if note.subject not in told], room.tokens, for_reads)
     return choice

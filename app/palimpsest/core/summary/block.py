@@ -78,7 +78,7 @@ def record_block(source: SummarySource, record: Record, frame: Frame, *, has_sec
         choice = chosen_notes(
             notes,
             range(len(source.folded)),
-            NoteBudget(rest, int(RULES_SHARE * room)),
+            NoteBudget(rest, int(RULES_SHARE * room), by_code * room),
             count,
             said.says,
             lambda note: _numbered(note, source.numbers),
