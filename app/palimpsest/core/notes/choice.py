@@ -20,8 +20,8 @@ from palimpsest.core.text.message_text import LEFT_OUT, cut_middle
 
 CountText = Callable[[str], int]
 
-# The newest commands that bind.
-_NEWEST_COMMANDS = 5
+# The newest commands, and results of answers, that bind.
+_NEWEST_COMMANDS, _NEWEST_RESULTS = 5, 2
 # The order in which floors get room; the last kinds are left out first.
 _FLOORS = ranked_words("rule open task change failure command request picture fact")
 # Worth of a piece by its kind, relative to a user's sentence: who goes on needs what was asked and what came
@@ -105,6 +105,10 @@ def chosen_notes(
     `is_said` is true of a note that the rest of the block contains already.
     """
     hidden = _with_runs_joined([note for note in notes if note.place in folded])
+    # What the newest answers came to stands whatever the room.
+    results = [note for note in hidden if note.kind == "fact" and note.subject and not is_said(note)]
+    newest = {id(note) for note in results[-_NEWEST_RESULTS:]}
+    hidden = [replace(note, binds=True) if id(note) in newest else note for note in hidden]
     rules = [note.text for note in hidden if note.kind == "rule"]
     # A fact that binds is shown behind what it corrects, although the block may have it further up.
     likely = (note for note in hidden if (note.binds if note.kind == "fact" else not is_said(note)))
