@@ -84,7 +84,7 @@ class Choice:
 class NoteBudget:
     """Tokens for the notes of a block. Rules may take `rules` tokens, even at the cost of other notes.
 
-    What is no floor is added up to `pieces` tokens in all.
+    What is no floor takes at most `pieces` tokens.
     """
 
     tokens: int
@@ -118,7 +118,7 @@ def chosen_notes(
     facts = [note for note in hidden if note.kind == "fact" and not note.binds and not is_said(note)]
     has_reads = any(note.kind == "read" and not note.text for note in news)
     for_reads = max(0, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4)) if has_reads else 0
-    most = int(min(room.tokens - for_reads, room.pieces))
+    most = int(min(room.tokens - for_reads, choice.tokens + room.pieces))
     _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], most)
     told = {note.subject for note in choice.notes}
     _reads(choice, [note for note in news if note.subject not in told], room.tokens, for_reads)
