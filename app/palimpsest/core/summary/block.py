@@ -45,8 +45,7 @@ _FLOORS_SHARE = 1 / 6
 _WORTHLESS, _WORTHY = 0.25, 0.75
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
-# The factor by which the room shrinks where the frame takes more.
-SHRINKING = 0.9
+SHRINKING = 0.9  # The factor by which the room shrinks where the frame takes more.
 # Rare words of a line: values (numbers, paths, names with marks inside) and long words.
 _RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
 # Names: words with a capital inside a sentence, with a digit, or with a mark inside.
