@@ -13,9 +13,7 @@ def words(text: str) -> int:
 def shown(*notes: Note, room: int = 60) -> list[str]:
     return [
         note.text
-        for note in chosen_notes(
-            notes, range(100), NoteBudget(room, room, room), words, lambda _: False
-        ).notes
+        for note in chosen_notes(notes, range(100), NoteBudget(room, room), words, lambda _: False).notes
     ]
 
 
@@ -78,5 +76,5 @@ def test_what_a_record_held_is_told_where_somebody_named_it() -> None:
 
 def test_files_that_were_read_are_told_by_folder() -> None:
     reads = [Note("read", "", n, 1, "tool", subject=f"docs/systems/{n}.md") for n in range(12)]
-    (note,) = chosen_notes(reads, range(100), NoteBudget(200, 200, 200), words, lambda _: False).notes
+    (note,) = chosen_notes(reads, range(100), NoteBudget(200, 200), words, lambda _: False).notes
     assert note.subject.startswith("docs/systems/: 12 files, the newest 4.md, ")

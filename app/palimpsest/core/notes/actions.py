@@ -135,6 +135,8 @@ def _state(stated: Any) -> TaskState:
 
 # Characters of one argument, and of one that is prose.
 _VALUE_CHARS, _PROSE_CHARS = 60, 40
+# Characters of all arguments: a booking with its flights and payments.
+_ARGUMENTS_CHARS = 220
 # Values that an outcome shows, and the depth to which a result is searched for them.
 _SHOWN, _DEEP = 6, 4
 # Entries of the caches below: names of fields.
@@ -239,7 +241,7 @@ def key_arguments(arguments: Arguments) -> str:
         for key, value in items
         if (shown := _shown(value))
     ]
-    return one_line(", ".join(parts), LINE_CHARS)
+    return one_line(", ".join(parts), _ARGUMENTS_CHARS)
 
 
 def _outcome(tool: Tool, result: Result, arguments: str) -> str:

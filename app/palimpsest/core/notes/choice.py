@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from math import inf
 
 from palimpsest.core.notes.facts import Information, share_of, stems_of
 from palimpsest.core.notes.note import Kind, Note, ranked_words
@@ -19,8 +20,8 @@ from palimpsest.core.text.message_text import LEFT_OUT, cut_middle
 
 CountText = Callable[[str], int]
 
-# The newest commands that bind.
-_NEWEST_COMMANDS = 5
+# The newest commands, and results of answers, that bind.
+_NEWEST_COMMANDS, _NEWEST_RESULTS = 5, 2
 # The order in which floors get room; the last kinds are left out first.
 _FLOORS = ranked_words("rule open task change failure command request picture fact")
 # Worth of a piece by its kind, relative to a user's sentence: who goes on needs what was asked and what came
@@ -81,15 +82,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class NoteBudget:
-    """Tokens for the notes of a block, all together.
+    """Tokens for the notes of a block. Rules may take `rules` tokens, even at the cost of other notes.
 
-    Rules may take `rules`, even at the cost of other notes; what was said, and what is no floor, only as far
-    as all take no more than `others`.
+    What was said, and what is no floor, takes at most `pieces` tokens beside floors.
     """
 
     tokens: int
     rules: int
-    others: int
+    pieces: float = inf
 
 
 def chosen_notes(
@@ -105,6 +105,10 @@ def chosen_notes(
     `is_said` is true of a note that the rest of the block contains already.
     """
     hidden = _with_runs_joined([note for note in notes if note.place in folded])
+    # What the newest answers came to stands whatever the room.
+    results = [note for note in hidden if note.kind == "fact" and note.subject and not is_said(note)]
+    newest = {id(note) for note in results[-_NEWEST_RESULTS:]}
+    hidden = [replace(note, binds=True) if id(note) in newest else note for note in hidden]
     rules = [note.text for note in hidden if note.kind == "rule"]
     # A fact that binds is shown behind what it corrects, although the block may have it further up.
     likely = (note for note in hidden if (note.binds if note.kind == "fact" else not is_said(note)))
@@ -113,10 +117,11 @@ def chosen_notes(
     _floors(choice, _bound(news), room)
     facts = [note for note in hidden if note.kind == "fact" and not note.binds and not is_said(note)]
     has_reads = any(note.kind == "read" and not note.text for note in news)
-    for_reads = max(0, min(_READ_TOKENS, (room.others - choice.tokens) // 4)) if has_reads else 0
-    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], room.others - for_reads)
+    for_reads = max(0, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4)) if has_reads else 0
+    most = int(min(room.tokens - for_reads, choice.tokens + room.pieces))
+    _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], most)
     told = {note.subject for note in choice.notes}
-    _reads(choice, [note for note in news if note.subject not in told], room.others, for_reads)
+    _reads(choice, [note for note in news if note.subject not in told], most + for_reads, for_reads)
     return choice
 
 
@@ -195,7 +200,8 @@ def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
     """Each floor whole, else shortened, else left out and counted; the oldest of a kind loses first."""
     for kind in _FLOORS:
         is_said = kind in ("request", "fact")
-        most = max(room.tokens, room.rules) if kind == "rule" else room.others if is_said else room.tokens
+        most = max(room.tokens, room.rules) if kind == "rule" else room.tokens
+        most = int(min(most, choice.tokens + room.pieces)) if is_said else most
         lengths = (_BOUND_CHARS if kind == "request" else None, _SHORT_CHARS)
         before = len(choice.notes)
         asked = "\n".join(note.text for note in choice.notes if note.kind == "request")
@@ -203,7 +209,7 @@ def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
             if kind == "fact" and note.text in asked:
                 continue
             if not any(choice.take(note, most, length) for length in lengths):
-                choice.left_out += not is_said or room.others == room.tokens
+                choice.left_out += not is_said or room.pieces >= room.tokens
         choice.notes[before:] = choice.notes[before:][::-1]
 
 

@@ -40,8 +40,7 @@ _FLOORS_SHARE = 1 / 6
 _WORTHLESS, _WORTHY = 0.25, 0.75
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
-# The factor by which the room shrinks where the frame takes more.
-SHRINKING = 0.9
+SHRINKING = 0.9  # The factor by which the room shrinks where the frame takes more.
 # Rare words of a line: values (numbers, paths, names with marks inside) and long words.
 _RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
 # Names: words with a capital inside a sentence, with a digit, or with a mark inside.
@@ -72,15 +71,15 @@ def record_block(
     room = frame.tokens - count(empty) + count(record.text) + count(record.state)
     while room > 0:
         shown = cut_to_room(record, int(room * (1 - by_code)), count)
-        said = RecordLines("\n".join((shown.text, shown.state, *record.rules)))
-        free = max(0, room - count(record.text) - count(record.state))
+        said = RecordLines("\n".join((shown.text, shown.state, *record.rules)), source.task)
+        free = room - count(record.text) - count(record.state)
         rest = max(int(room * by_code), room - count(shown.text) - count(shown.state))
         # A record that names as much as notes do keeps its room: only floors may take some of it.
-        others = free if by_code <= _FLOORS_SHARE else rest
+        pieces = min(by_code * room, max(0, free)) if by_code <= _FLOORS_SHARE else by_code * room
         choice = chosen_notes(
             notes,
             range(len(source.folded)),
-            NoteBudget(rest, int(RULES_SHARE * room), others),
+            NoteBudget(rest, int(RULES_SHARE * room), pieces),
             count,
             said.says,
             lambda note: _numbered(note, source.numbers),
@@ -108,7 +107,7 @@ def _share_of_code(
         said.update(dict.fromkeys(names, 1 + (message.role == "user")))
     wanted = [name for name, times in said.items() if times > 1]
     written = f"{record.text}\n{record.state}"
-    room = NoteBudget(*[count_text(written)] * 3)
+    room = NoteBudget(count_text(written), count_text(written))
     choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
     by_model, by_code = written.lower(), "\n".join(map(line_of, choice.notes)).lower()
     known = sum(name in by_code for name in wanted)
@@ -179,14 +178,17 @@ def _guarded(text: str) -> str:
 
 
 class RecordLines:
-    """The lines of a record, to compare notes with."""
+    """The lines of a record, and the task that every view shows, to compare notes with."""
 
-    def __init__(self, record: str) -> None:
+    def __init__(self, record: str, task: str = "") -> None:
+        self._task = _plain(task)
         self._lines = [_plain(line) for line in record.split("\n") if line.strip()]
         self._text = "\n".join(self._lines)
 
     def says(self, note: Note) -> bool:
         """True when one line has all rare words of the note; rules, tasks and commands must be verbatim."""
+        if note.kind == "fact" and _plain(note.text) in self._task:
+            return True
         if not self._text:
             return False
         is_verbatim = _plain(note.text) in self._text
