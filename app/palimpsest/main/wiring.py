@@ -360,7 +360,6 @@ class Parts:
             restraint,
             store.journal,
             self.quotas,
-            self.paces,
             new_id,
         )
         # Keys are kept at least as long as a request may wait for a summary.
@@ -371,7 +370,9 @@ class Parts:
         )
         # A SQLite file has one server, which takes over the leases of a killed one at its restart.
         leases = Leases(store.journal, self.jobs, store.journal.server or "sole", time.time)
-        means = SummaryMeans(self.writer, store, self.jobs, leases, self.journal.failed, self.erasure.gone)
+        means = SummaryMeans(
+            self.writer, store, self.jobs, leases, self.journal.failed, self.paces, self.erasure.gone
+        )
         return Compactor(
             Adoption(store, self.jobs, self.journal, self.counts.compacted if self.counts else None),
             SummaryJobs(means, rules, new_id),

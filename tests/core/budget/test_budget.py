@@ -11,6 +11,7 @@ from palimpsest.core.budget.budget import (
     Budget,
     Window,
     answer_target,
+    asking_ahead,
     block_tokens_for,
     budget_of,
     overflow_target,
@@ -32,9 +33,9 @@ def budget(
     step: int = 0,
     lookups: int = 0,
     unsent: int = 0,
-    lead: int = 0,
+    lead: int | None = None,
 ) -> Budget:
-    return budget_of(
+    made = budget_of(
         Window(window, "configured"),
         fixed_tokens=fixed,
         max_output_tokens=output,
@@ -43,8 +44,8 @@ def budget(
         step_tokens=step,
         lookup_tokens=lookups,
         unsent_tokens=unsent,
-        lead_tokens=lead,
     )
+    return made if lead is None else asking_ahead(made, policy, lead)
 
 
 @pytest.mark.spec("A03")

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -64,8 +64,10 @@ _RECORD_PART, _BLOCK_SHARE = 2, 0.72
 _REPLACED_SHARE = 0.6
 # Room for a block in summary budgets: it holds the record of all folds, and what code adds.
 _BLOCK_FACTOR = 3
-# A block takes one in so many tokens of a window up to a size, and one in so many of what exceeds it.
-_BLOCK_PART, _LARGE_WINDOW, _LARGE_PART = 6, 24_000, 16
+# A summary is one in so many tokens of a window up to a size, and one in so many of what exceeds it: the
+# block takes a sixth of the window, and a sixteenth.
+_SUMMARY_PART, _LARGE_WINDOW, _LARGE_PART = 18, 24_000, 48
+_LARGE_SUMMARY = _LARGE_WINDOW // _SUMMARY_PART
 # Tokens below which a summary says nothing useful (A27).
 LEAST_SUMMARY_TOKENS = 200
 # Where the upstream refused only the sum of prompt and max_tokens, a fold leaves messages this share of R.
@@ -145,15 +147,13 @@ def budget_of(
     step_tokens: int = 0,
     lookup_tokens: int = 0,
     unsent_tokens: int = 0,
-    lead_tokens: int = 0,
 ) -> Budget:
     """What a request with this fixed part may hold (see the top of this page).
 
     `fixed_tokens` are ours; `max_output_tokens` (None or 0 for none) and `step_tokens`, the size above which
     a prompt costs more (0 for none), are the model's, of which `ratio` make one of ours. A prompt below the
     trigger leaves `lookup_tokens` below the ceiling, at most 15 % of R. `unsent_tokens` of the fixed part are
-    not in this prompt yet: the trigger is higher by them, as far as the ceiling allows. `lead_tokens`: by so
-    many a summary is asked for below the trigger; 0: by the policy's ratio.
+    not in this prompt yet: the trigger is higher by them, as far as the ceiling allows.
     """
     size = max(_LEAST_ROOM, math.floor(window.tokens / ratio))
     fixed, room = fixed_tokens, max(_LEAST_ROOM, size - fixed_tokens)
@@ -188,18 +188,18 @@ def budget_of(
     )
     most = _share(_TARGET_SHARE if trigger == by_window else _LOWERED_TARGET_SHARE, span)
     target = fixed + max(2, min(kept, most))
-    block = min(size, _LARGE_WINDOW) // _BLOCK_PART + max(0, size - _LARGE_WINDOW) // _LARGE_PART
-    by_size = block // _BLOCK_FACTOR
     least, for_record = policy.summary_min_tokens, (target - fixed) // _RECORD_PART
     if for_record < least:
         for_record = max(1, min(least, _share(_BLOCK_SHARE, target - fixed)))
-    by_share = _share(policy.summary_share, available) if policy.summary_share else by_size
-    summary = min(max(least, min(policy.summary_max_tokens, by_share)), for_record)
+    if policy.summary_share:
+        wanted = _share(policy.summary_share, available)
+    elif size <= _LARGE_WINDOW:
+        wanted = size // _SUMMARY_PART
+    else:
+        wanted = _LARGE_SUMMARY + (size - _LARGE_WINDOW) // _LARGE_PART
+    summary = min(max(least, min(policy.summary_max_tokens, wanted)), for_record)
 
-    is_ahead = policy.precompute_ratio < policy.trigger_ratio
     precompute = fixed + span * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
-    if lead_tokens and is_ahead:
-        precompute = trigger - lead_tokens
     if policy.reuse_prompt_cache:
         precompute = min(precompute, size - summary - _QUESTION_TOKENS - size * _SPARE_SHARE)
     precompute = min(trigger, math.ceil(max(precompute, target + (trigger - target) * _PRECOMPUTE_FLOOR)))
@@ -220,6 +220,22 @@ def budget_of(
         asked=said,
         ratio=ratio,
     )
+
+
+def asking_ahead(budget: Budget, policy: Policy, lead_tokens: int) -> Budget:
+    """The budget with summaries asked for `lead_tokens` below the trigger; unchanged for 0 (unknown).
+
+    Not under a policy that asks at its trigger.
+    """
+    if not lead_tokens or policy.precompute_ratio >= policy.trigger_ratio:
+        return budget
+    trigger, target = budget.trigger_tokens, budget.target_tokens
+    mark = float(trigger - lead_tokens)
+    if policy.reuse_prompt_cache:
+        size = budget.window_tokens
+        mark = min(mark, size - budget.summary_tokens - _QUESTION_TOKENS - size * _SPARE_SHARE)
+    mark = max(mark, target + (trigger - target) * _PRECOMPUTE_FLOOR)
+    return replace(budget, precompute_tokens=min(trigger, math.ceil(mark)))
 
 
 def _share(ratio: float, tokens: float) -> int:

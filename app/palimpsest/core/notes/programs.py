@@ -68,9 +68,12 @@ gh glab aws gcloud az fly heroku vercel twine: create merge close reopen edit de
 gh glab aws gcloud az fly heroku vercel twine: update deploy set add remove cp sync mv rm upload
 kill pkill killall crontab useradd userdel passwd scp rsync mount umount reboot patch:
 """
-_ACTING: dict[str, frozenset[str]] = {}
-for _names, _, _words in (line.partition(":") for line in _SUBCOMMANDS.splitlines()):
-    _ACTING.update({name: _ACTING.get(name, frozenset()) | word_set(_words) for name in _names.split()})
+_LISTED = [line.partition(":")[::2] for line in _SUBCOMMANDS.splitlines()]
+_ACTING = {
+    name: frozenset().union(*(word_set(words) for others, words in _LISTED if name in others.split()))
+    for names, _ in _LISTED
+    for name in names.split()
+}
 # Options of programs that send requests: those before a method, and the beginnings of those with a body.
 _METHOD = ("-X", "--request")
 _BODY = ("-d", "--data", "-F", "--form", "-T", "--upload", "--post", "--json")

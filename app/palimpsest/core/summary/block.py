@@ -37,7 +37,7 @@ _STATE, _RECORD = "State", "Record"
 # The least share of a block that code has beside a model's record.
 _FLOORS_SHARE = 1 / 6
 # Names of a record, relative to those of notes of its size, below and above which its room is least and most.
-_WORTHLESS, _WORTHY = 0.25, 0.75
+_WORTHLESS, _WORTHY = 1.0, 1.25
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
 SHRINKING = 0.9  # The factor by which the room shrinks where the frame takes more.

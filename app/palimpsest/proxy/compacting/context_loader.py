@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from palimpsest.core.budget.budget import Budget, Window, budget_of, due, memory_room
+from palimpsest.core.budget.budget import Budget, Window, asking_ahead, budget_of, due, memory_room
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.memory_block import shown_memory
@@ -112,8 +112,8 @@ class ContextLoader:
             step_tokens=prices.step_tokens,
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
-            lead_tokens=self._paces.lead(turn),
         )
+        budget = asking_ahead(budget, policy, self._paces.lead(turn))
         unfolded = talk.messages[cut_in(current, talk) :]
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"

@@ -11,6 +11,7 @@ They stay separate, and the second reuses the summary of the first, from memory.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -24,6 +25,7 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.errors import StoreError
 from palimpsest.proxy.compacting.leases import Leases
+from palimpsest.proxy.compacting.paces import Paces
 from palimpsest.proxy.compacting.summary_writer import SummaryFailure, SummaryWriter
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText, in_force
 from palimpsest.proxy.fair_places import FairPlaces
@@ -141,6 +143,7 @@ class SummaryMeans:
     jobs: Jobs
     leases: Leases
     failed: Failure
+    paces: Paces
     gone: RecentlyErased = field(default_factory=RecentlyErased)
 
 
@@ -165,6 +168,7 @@ class SummaryJobs:
         self._jobs = means.jobs
         self._leases = means.leases
         self._failed = means.failed
+        self._paces = means.paces
         self._gone = means.gone
         self._rules = rules
         self._places = FairPlaces(rules.concurrent)
@@ -291,10 +295,12 @@ class SummaryJobs:
                 return found.compaction
             # A job holds the caller's key: it ends after `key_seconds`, even while queued.
             result: SummaryText | SummaryFailure = SummaryFailure("timeout")
+            began = time.monotonic()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._rules.key_seconds):
                     result = await self._attempts(context, fold, job)
             if isinstance(result, SummaryText):
+                self._paces.summary_took(context.turn, time.monotonic() - began)
                 done = await context.folded(fold, self._new_id(), result)
                 keeping = self._kept(context, job, done)
                 if self._store.journal.server is None:

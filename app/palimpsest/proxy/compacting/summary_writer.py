@@ -30,7 +30,6 @@ from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
-from palimpsest.proxy.compacting.paces import Paces
 from palimpsest.proxy.compacting.questions import Prompts, ReasoningTokens
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
 from palimpsest.proxy.quotas import Bill, Quota, Quotas
@@ -117,10 +116,8 @@ class SummaryWriter:
         guard: SummaryGuard,
         journal: Journal,
         quotas: Quotas,
-        paces: Paces,
         new_id: Callable[[], str],
     ) -> None:
-        self._paces = paces
         self._summarizers = summarizers
         self._worker = worker
         self._prompts = prompts
@@ -306,11 +303,9 @@ class SummaryWriter:
             used = context.budget.for_model(prompt)
             bill = await self._bill(context, quota, used + request.max_tokens)
         try:
-            began = time.monotonic()
             outcome = await self._outcome(context, request, behind)
             used = 0
             if isinstance(outcome, QuestionAnswer):
-                self._paces.summary_took(context.turn, time.monotonic() - began)
                 used = await self._account_for(context, request, outcome, run, reuses_prompt=reuses_prompt)
         finally:
             # One that was given up on its way has used its prompt.
