@@ -39,7 +39,7 @@ _PART = re.compile(
 _CORRECTION = re.compile(r"(?m)^<\s*(?:[-*]\s)?(.+)\n>\s*(?:[-*]\s)?(.+)$")
 _HEADING = re.compile(r"(?:#{1,6}\s+)?(?:\d+(?:\s*[-\u2013]\s*\d+)?\.\s+)?")
 _NUMBERED = re.compile(r"###\s*(\d+)(?:\s*[-\u2013]\s*(\d+))?\.")
-_RANGE = re.compile(r"\s*\(messages? \d+(?: to \d+)?\)\s*$")
+_RANGE = re.compile(r"(?:\s*\(messages? \d+(?:\s*(?:to|-|\u2013)\s*\d+)?\))+\s*$")
 _QUOTED = re.compile(r"[\"\u201c](.+)[\"\u201d]")
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
@@ -169,7 +169,7 @@ def with_entry(record: Record, answer: RecordAnswer, first: int, last: int, said
 
 def _titled(entry: str, number: int, first: int, last: int) -> str:
     """The entry's lines under a numbered heading that names its messages; further headings stand below it."""
-    span = f"(messages {first} to {last})" if last > first else f"(message {first})"
+    span = _span(first, last)
     lines = [line.rstrip() for line in entry.split("\n") if line.strip()]
     title = _HEADING.sub("", lines[0], count=1).strip("*: ") if lines[0].startswith("#") else ""
     # The first of a form's sections is no title (A15).
@@ -179,6 +179,10 @@ def _titled(entry: str, number: int, first: int, last: int) -> str:
         lines = lines[1:]
     heading = f"### {number}. {_RANGE.sub('', title)} {span}" if title else f"### {number}. {span}"
     return "\n".join([heading, *map(_lowered, lines)])
+
+
+def _span(first: int, last: int) -> str:
+    return f"(messages {first} to {last})" if last > first else f"(message {first})"
 
 
 def _lowered(line: str) -> str:
@@ -212,8 +216,9 @@ def settled(record: Record, answer: RecordAnswer) -> Record:
         newest = _number(piece)
         last = max((e.last for e in record.entries[:-1] if _number(e.text) <= newest), default=before)
         heading, *lines = piece.strip().split("\n")
-        text = "\n".join([heading, *map(_lowered, lines)])
-        entries.append(Entry(min(before + 1, last), max(before, last), sendable(text)))
+        first, last = min(before + 1, last), max(before, last)
+        heading = f"{_RANGE.sub('', heading)} {_span(first, last)}" if heading.startswith("#") else heading
+        entries.append(Entry(first, last, sendable("\n".join([heading, *map(_lowered, lines)]))))
     if not entries:
         return record
     entries[-1] = msgspec.structs.replace(entries[-1], last=record.entries[-2].last)
