@@ -178,7 +178,7 @@ def _replay(address: str, conversation: Json, upstream: Upstream, folder: Path) 
     messages = conversation["messages"]
     extra = {"tools": conversation["tools"]} if conversation.get("tools") else {}
     headers = {"content-type": "application/json", "authorization": "Bearer sk-blind"}
-    client, folds = http.client.HTTPConnection(address, timeout=_PATIENCE_SECONDS), 0
+    client, folds = http.client.HTTPConnection(address, timeout=2 * _PATIENCE_SECONDS), 0
     for place, message in enumerate(messages):
         if message["role"] != "assistant" or not place:
             continue
