@@ -47,7 +47,6 @@ from palimpsest.proxy.compacting.compactor import Adoption, Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
 from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.leases import Leases
-from palimpsest.proxy.compacting.paces import Paces
 from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
@@ -261,14 +260,12 @@ class Parts:
         # Every request needs one. Bounded, since callers choose the models' names.
         policies = lru_cache(REMEMBERED_MODELS)(partial(session_policy, settings))
         self._wire_recall()
-        self.paces = Paces(time.monotonic)
         self.contexts = ContextLoader(
             store,
             ModelFacts(self.windows, self.calibrations, self.tokens, self.prices),
             policies,
             self.destinations.headers,
             self.replays,
-            self.paces,
             text_pins_share=settings.compaction.text_pins_share,
         )
         self.journal = SessionJournal(store, self.jobs, time.time, new_id, self.erasure.log)
@@ -344,8 +341,8 @@ class Parts:
             model=chosen.model,
             window_tokens=chosen.window_tokens,
             may_reuse_prompt=chosen.base_url is None and chosen.model is None,
-            # While nobody waits; two attempts of a background summary fit into the time of its key.
-            call_seconds=max(1.0, how.deadline_seconds, how.key_ttl_seconds / 2),
+            # Two attempts of a background summary fit into the time of its key.
+            call_seconds=max(how.deadline_seconds, how.key_ttl_seconds / 2),
             instructions=instructions_of(chosen),
         )
         restraint = SummaryGuard(
@@ -370,9 +367,7 @@ class Parts:
         )
         # A SQLite file has one server, which takes over the leases of a killed one at its restart.
         leases = Leases(store.journal, self.jobs, store.journal.server or "sole", time.time)
-        means = SummaryMeans(
-            self.writer, store, self.jobs, leases, self.journal.failed, self.paces, self.erasure.gone
-        )
+        means = SummaryMeans(self.writer, store, self.jobs, leases, self.journal.failed, self.erasure.gone)
         return Compactor(
             Adoption(store, self.jobs, self.journal, self.counts.compacted if self.counts else None),
             SummaryJobs(means, rules, new_id),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from palimpsest.core.budget.budget import Budget, Due, answer_target, block_tokens_for, due
+from palimpsest.core.budget.measured import Paces
 from palimpsest.core.budget.prices import Prices
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.policy import Policy
@@ -22,6 +23,7 @@ from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from palimpsest.core.view.plan import (
     plan_all,
+    plan_filled,
     plan_for_answer,
     plan_manual,
     plan_masks,
@@ -41,7 +43,6 @@ from palimpsest.core.view.validity import Fault, added_faults
 from palimpsest.core.view.view import (
     CountText,
     applicable,
-    applies,
     cut_in,
     fits,
     kept_in,
@@ -97,6 +98,7 @@ class CompactionContext:
     count_text: CountText
     outgoing: Callable[[], list[tuple[bytes, bytes]]]
     prices: Prices
+    paces: Paces
     memory: str = ""
     focus: str = ""
     is_ordered: bool = False
@@ -302,6 +304,8 @@ class CompactionContext:
         taken = {*fresh, *fold.kept}
         seen = [index for index in range(fold.since) if index not in taken]
         order = (*seen, *fresh)
+        # However little it replaces.
+        largest = block_tokens_for(self.budget, 2 * self.budget.window_tokens)
         return SummarySource(
             folded=tuple(
                 (talk.chains[index], without_recall_output(talk.messages[index])) for index in order
@@ -309,7 +313,7 @@ class CompactionContext:
             since=len(seen),
             places=order,
             before=fold.since,
-            room=max(1, self._largest_block - FRAME_TOKENS),
+            room=max(1, largest - FRAME_TOKENS),
             previous=self.current.summary if self.current else "",
             tail=tuple(map(without_recall_output, talk.messages[fold.cut :])),
             kept=tuple(talk.messages[index] for index in sorted(fold.kept)),
@@ -321,11 +325,6 @@ class CompactionContext:
         )
 
     @property
-    def _largest_block(self) -> int:
-        """What a block may take, however much it replaces."""
-        return block_tokens_for(self.budget, self.budget.window_tokens * 2)
-
-    @property
     def _state(self) -> bytes:
         """The state that the policy's style has kept; another policy cannot read it (D17)."""
         return self.current.state if self.current and self.current.policy == self.policy.name else b""
@@ -334,11 +333,6 @@ class CompactionContext:
         """The state that the policy's preset keeps for the session, as JSON values; empty without one."""
         messages = self.turn.conversation.messages
         return state_fields(self.policy, self._state, [*map(without_recall_output, messages)])
-
-    def fresh(self, fold: Fold) -> list[Message]:
-        """The messages of the fold that are in no summary yet."""
-        messages = self.conversation.messages
-        return [messages[index] for index in folded_indexes(fold, self.conversation, self.current)]
 
     async def folded(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
         """The compaction of a fold with a summarizer's accepted text; None: written by code."""
@@ -366,53 +360,25 @@ class CompactionContext:
     async def filled(
         self, made: Compaction, target: int, compaction_id: str, *, least: int | None = None
     ) -> Compaction:
-        """The compaction with whole messages given back, newest first, up to the target (rule 42).
+        """The compaction with whole messages given back up to the target; its record covers them too.
 
-        Its record covers them all the same. None from `least` on, or that is folded already; and none under
-        a policy that counts its tail.
+        None before the message `least`, or that is folded already.
         """
-        is_counted = self.policy.tail_messages > 0 or self.policy.tail_ratio > 0
-        if is_counted or made.kind != "message_removal":
-            return made
-        weight = _BLOCK_WEIGHT * weight_of(self.turn)
-        return await offload(weight, self._filled, made, target, compaction_id, least)
-
-    def _filled(self, made: Compaction, target: int, compaction_id: str, least: int | None) -> Compaction:
-        talk, context = self.conversation, replace(self, current=made)
-        if not applies(made, talk):
-            return made
+        talk = self.conversation
         first = cut_in(self.current, talk) + 1 if least is None else least
-        before, now = (
-            plan_input_of(talk, each, self.budget, self.pins, self.policy, self.count_text)
-            for each in (self.current, made)
-        )
-        folded, limits, free = now.since, before.oversized, target - now.total
-        cut = folded
-        for group in reversed(before.groups):
-            if first <= group.start < cut:
-                free -= sum(
-                    limits.sizes[index] for index in range(group.start, group.stop) if index not in now.kept
-                )
-                if free < 0:
-                    break
-                cut = group.start
-        if cut == folded:
-            return made
-        kept = frozenset(index for index in now.kept if index < cut)
-        fold = Fold(
-            cut=cut,
-            since=cut,
-            kept=tuple(sorted(kept)),
-            masks=before.masks(limits, cut, kept),
-            summary_tokens=block_tokens_for(self.budget, sum(each.tokens for each in talk.messages[:cut])),
-            target_tokens=target,
-            trigger=made.trigger,
-            reason=made.reason,
-            fits_now=True,
-            memory_tokens=0 if made.leaves_memory_out else self.budget.memory_tokens,
-        )
-        filled = context.compaction_of_fold(fold, compaction_id, None).by(made).covering(made.watermark)
-        return filled if context.under(filled).tokens <= max(target, context.under(made).tokens) else made
+
+        def written() -> Compaction:
+            before, now = (
+                plan_input_of(talk, each, self.budget, self.pins, self.policy, self.count_text)
+                for each in (self.current, made)
+            )
+            if (fold := plan_filled(before, now, target, first)) is None:
+                return made
+            context = replace(self, current=made)
+            filled = context.compaction_of_fold(fold, compaction_id, None).by(made).covering(made.watermark)
+            return filled if context.under(filled).tokens <= max(target, now.total) else made
+
+        return await offload(_BLOCK_WEIGHT * weight_of(self.turn), written)
 
     def compaction_of_fold(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
         """As `folded`, in this thread."""

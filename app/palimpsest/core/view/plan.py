@@ -137,6 +137,40 @@ def plan_masks(situation: PlanInput) -> MaskOnly | Send:
     return plan or Send(situation.view)
 
 
+def plan_filled(before: PlanInput, now: PlanInput, target: int, first: int) -> Fold | None:
+    """The fold of `now` with whole messages given back, newest first, as far as `target` has room (rule 42).
+
+    Messages before `first` stay folded. `before` is the conversation under the compaction before it,
+    whose masks the messages had. None where nothing fits, or where the policy counts its tail.
+    """
+    if now.policy.tail_messages or now.policy.tail_ratio or now.current is None:
+        return None
+    limits, free, cut = before.oversized, target - now.total, now.since
+    for group in reversed(before.groups):
+        if first <= group.start < cut:
+            indexes = range(group.start, group.stop)
+            free -= sum(limits.sizes[index] for index in indexes if index not in now.kept)
+            if free < 0:
+                break
+            cut = group.start
+    if cut == now.since:
+        return None
+    kept = frozenset(index for index in now.kept if index < cut)
+    folded = sum(message.tokens for message in now.conversation.messages[:cut])
+    return Fold(
+        cut=cut,
+        since=cut,
+        kept=tuple(sorted(kept)),
+        masks=before.masks(limits, cut, kept),
+        summary_tokens=block_tokens_for(now.budget, folded),
+        target_tokens=target,
+        trigger=now.current.trigger,
+        reason=now.current.reason,
+        fits_now=True,
+        memory_tokens=0 if now.current.leaves_memory_out else now.budget.memory_tokens,
+    )
+
+
 def plan_all(
     conversation: Conversation, current: Compaction | None, budget: Budget, stays: Callable[[Message], bool]
 ) -> Fold:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from palimpsest.core.budget.budget import LEAST_SUMMARY_TOKENS, Budget
@@ -18,6 +19,30 @@ from palimpsest.core.view.view import (
     prompt_tokens,
     rendered,
 )
+
+# Why a model did not write a summary, for people; a fold that needs no model has no reason.
+WHY_BY_CODE: Mapping[str, str] = {
+    "late": "the model had not answered at the deadline",
+    "timeout": "the model did not answer in time",
+    "rejected": "what the model wrote was no summary",
+    "too_long": "the question did not fit the model's window",
+    "quota_exceeded": "the quota of the day is used up",
+    "key_refused": "the key was refused",
+    "nobody_to_ask": "no model may be asked",
+    "no_room_to_ask": "there is no room for a model's summary",
+    "not_worth_asking": "a model's summary would save little",
+    "breaker_open": "the model failed several times and is not asked for a while",
+    "looping": "the conversation was folded in three turns in a row",
+    "elsewhere": "another server was writing one",
+    "no_room": "the model's summary did not fit",
+    "no_gain": "the model's summary freed nothing",
+    "unreachable": "the model's server was not reached",
+    "cut": "the model's answer broke off",
+    "unreadable": "the model's answer could not be read",
+    "no_choice": "the model's answer held no text",
+    "no_summary": "the program's answer held no summary",
+    "broken": "writing it failed",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Every wait is bounded. A compaction is committed before anything is forwarded un
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,7 +14,7 @@ import structlog
 
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import Fold, MaskOnly
-from palimpsest.core.view.record import adopts
+from palimpsest.core.view.record import WHY_BY_CODE, adopts
 from palimpsest.core.view.view import applies, cut_in
 from palimpsest.errors import Conflict, InvalidView, StoreError
 from palimpsest.proxy.compacting.summaries import Job, RepeatedFolds, SummaryJobs
@@ -102,31 +102,6 @@ def _log_compaction(session: str, compaction: Compaction) -> None:
         tokens_before=compaction.tokens_before,
         tokens_after=compaction.tokens_after,
     )
-
-
-# Why a model did not write a summary, for people; a fold that needs no model has no reason.
-WHY_BY_CODE: Mapping[str, str] = {
-    "late": "the model had not answered at the deadline",
-    "timeout": "the model did not answer in time",
-    "rejected": "what the model wrote was no summary",
-    "too_long": "the question did not fit the model's window",
-    "quota_exceeded": "the quota of the day is used up",
-    "key_refused": "the key was refused",
-    "nobody_to_ask": "no model may be asked",
-    "no_room_to_ask": "there is no room for a model's summary",
-    "not_worth_asking": "a model's summary would save little",
-    "breaker_open": "the model failed several times and is not asked for a while",
-    "looping": "the conversation was folded in three turns in a row",
-    "elsewhere": "another server was writing one",
-    "no_room": "the model's summary did not fit",
-    "no_gain": "the model's summary freed nothing",
-    "unreachable": "the model's server was not reached",
-    "cut": "the model's answer broke off",
-    "unreadable": "the model's answer could not be read",
-    "no_choice": "the model's answer held no text",
-    "no_summary": "the program's answer held no summary",
-    "broken": "writing it failed",
-}
 
 
 @dataclass(frozen=True, slots=True)

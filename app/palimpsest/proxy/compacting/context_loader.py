@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from palimpsest.core.budget.budget import Budget, Window, asking_ahead, budget_of, due, memory_room
+from palimpsest.core.budget.measured import Paces
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.policy import Policy
 from palimpsest.core.summary.memory_block import shown_memory
@@ -14,7 +16,6 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.text_pins import text_pins
 from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens
 from palimpsest.proxy.compacting.costs import ModelPrices
-from palimpsest.proxy.compacting.paces import Paces
 from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
 from palimpsest.proxy.compaction_context import CompactionContext, in_force
 from palimpsest.proxy.incoming import Headers
@@ -64,13 +65,13 @@ class ContextLoader:
         policy_for: Callable[[str, bytes | None], Policy],
         outgoing: Callable[[Headers, str], list[tuple[bytes, bytes]]],
         replays: Replays,
-        paces: Paces,
         *,
         text_pins_share: float,
     ) -> None:
         self._store = store
         self._replays = replays
-        self._paces = paces
+        # How fast conversations grow, and how long their summaries take.
+        self._paces = Paces(time.monotonic)
         self._windows = models.windows
         self._calibrations = models.calibrations
         self._tokens = models.tokens
@@ -113,7 +114,9 @@ class ContextLoader:
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
         )
-        budget = asking_ahead(budget, policy, self._paces.lead(turn))
+        budget = asking_ahead(
+            budget, policy, self._paces.lead(turn.namespace, turn.session, model, turn.tokens)
+        )
         unfolded = talk.messages[cut_in(current, talk) :]
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
@@ -134,6 +137,7 @@ class ContextLoader:
             count_text=count_text,
             outgoing=outgoing,
             prices=prices,
+            paces=self._paces,
             memory=memory,
             replay=replay,
         )

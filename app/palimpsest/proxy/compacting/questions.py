@@ -1,66 +1,22 @@
-"""Questions for a summary appended to the cached prompt, and the reasoning tokens to reserve for an answer.
-
-Reasoning tokens are learned for each model and namespace from usage, in memory.
-"""
+"""Questions for a summary appended to the cached prompt."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from palimpsest.core.budget.measured import THOUGHT_TOKENS
 from palimpsest.core.history.append import open_calls
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.summary.asking import RecordRequest, appended_request, appended_tokens
 from palimpsest.core.summary.prompt import SummaryLimits, answer_tokens
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.view.validity import groups_of
-from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.request import Members
 from palimpsest.core.wire.responses.question import has_unreadable_reasoning, previous_of
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.turn import Turn
-
-# Callers choose model names, so that what is remembered is bounded.
-REMEMBERED_MODELS = 10_000
-# Most reasoning tokens before an answer, where the window has room for them.
-THOUGHT_TOKENS = 8_192
-# A model that spent its whole answer on reasoning gets this many times as much.
-_MORE = 2
-# Share of the known value that stays when an answer took less: reasoning varies between answers.
-_MEMORY = 0.75
-
-
-class ReasoningTokens:
-    """The reasoning tokens to expect, by namespace and model."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], int] = OrderedDict()
-
-    def of(self, namespace: str, model: str) -> int:
-        """Tokens to reserve for reasoning; 0 for a model that is not known to reason."""
-        return self._known.get((namespace, model), 0)
-
-    def answered(self, namespace: str, model: str, usage: Usage) -> None:
-        """Learn from an answer's usage; one without `reasoning_tokens` is ignored."""
-        if usage.reasoning_tokens is None:
-            return
-        thought = max(usage.reasoning_tokens, int(_MEMORY * self.of(namespace, model)))
-        self._remember((namespace, model), thought)
-
-    def used_up(self, namespace: str, model: str, tokens: int) -> None:
-        """Learn that an answer reached its limit of `tokens` without any text."""
-        self._remember((namespace, model), max(self.of(namespace, model), _MORE * tokens))
-
-    def _remember(self, key: tuple[str, str], tokens: int) -> None:
-        self._known.pop(key, None)
-        if not tokens:
-            return
-        self._known[key] = min(THOUGHT_TOKENS, tokens)
-        if len(self._known) > REMEMBERED_MODELS:
-            self._known.popitem(last=False)
-
 
 # An appended question and its answer must fit into this share of the window: our count may be off by the
 # rest.

@@ -25,7 +25,6 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.errors import StoreError
 from palimpsest.proxy.compacting.leases import Leases
-from palimpsest.proxy.compacting.paces import Paces
 from palimpsest.proxy.compacting.summary_writer import SummaryFailure, SummaryWriter
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText, in_force
 from palimpsest.proxy.fair_places import FairPlaces
@@ -143,7 +142,6 @@ class SummaryMeans:
     jobs: Jobs
     leases: Leases
     failed: Failure
-    paces: Paces
     gone: RecentlyErased = field(default_factory=RecentlyErased)
 
 
@@ -168,7 +166,6 @@ class SummaryJobs:
         self._jobs = means.jobs
         self._leases = means.leases
         self._failed = means.failed
-        self._paces = means.paces
         self._gone = means.gone
         self._rules = rules
         self._places = FairPlaces(rules.concurrent)
@@ -300,7 +297,7 @@ class SummaryJobs:
                 async with asyncio.timeout(self._rules.key_seconds):
                     result = await self._attempts(context, fold, job)
             if isinstance(result, SummaryText):
-                self._paces.summary_took(context.turn, time.monotonic() - began)
+                context.paces.summary_took(context.turn, time.monotonic() - began)
                 done = await context.folded(fold, self._new_id(), result)
                 keeping = self._kept(context, job, done)
                 if self._store.journal.server is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from palimpsest.core.budget.measured import ReasoningTokens
 from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.asking import RecordRequest, is_appendable, settling, unread
 from palimpsest.core.summary.prompt import (
@@ -30,7 +31,7 @@ from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
-from palimpsest.proxy.compacting.questions import Prompts, ReasoningTokens
+from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
 from palimpsest.proxy.quotas import Bill, Quota, Quotas
 from palimpsest.storage.journal import Journal, TokensSpent
