@@ -102,8 +102,8 @@ async def test_a_hanging_summarizer_is_waited_for_no_longer_than_the_deadline(
         # Every turn has been answered while the summarizer still hangs.
         assert summarizer.asked.is_set()
         are_sound(model.prompts, chat.sent, WINDOW)
-        # What code folded is what the model has been asked about: nothing is asked twice.
-        assert len(model.summaries) == 1
+        # In the background the record that code wrote may be asked for once more.
+        assert len(model.summaries) <= 1 + background
         (compaction,) = await chat.compactions()
         assert compaction["author"] == "deterministic"
         summarizer.let_go.set()

@@ -37,7 +37,7 @@ _STATE, _RECORD = "State", "Record"
 # The least share of a block that code has beside a model's record.
 _FLOORS_SHARE = 1 / 6
 # Names of a record, relative to those of notes of its size, below and above which its room is least and most.
-_WORTHLESS, _WORTHY = 1.0, 1.25
+_WORTHLESS, _WORTHY, _FEW_NAMES = 1.0, 1.25, 8
 # The share of a block that rules may take.
 RULES_SHARE = 0.6
 SHRINKING = 0.9  # The factor by which the room shrinks where the frame takes more.
@@ -111,7 +111,8 @@ def _share_of_code(
     choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
     by_model, by_code = written.lower(), "\n".join(map(line_of, choice.notes)).lower()
     known = sum(name in by_code for name in wanted)
-    worth = sum(name in by_model for name in wanted) / known if known else 1
+    # Of few names nothing can be told.
+    worth = sum(name in by_model for name in wanted) / known if known > _FEW_NAMES else _WORTHY
     most = 1 - _FLOORS_SHARE
     return min(most, max(_FLOORS_SHARE, most - (worth - _WORTHLESS) / (_WORTHY - _WORTHLESS) * most))
 

@@ -27,6 +27,8 @@ from palimpsest.core.view.plan_input import Goal, PlanInput, ResultLimits
 from palimpsest.core.view.view import cut_in
 from palimpsest.core.wire.compaction_items import is_ours
 
+# Our count may be a little off.
+_FILLED_SHARE = 0.99
 # After an overflow the upstream's true window is below what we sent: the limit is this share of that.
 _OVERFLOW_LIMIT_SHARE = 0.9
 # ... or this share, where the newest exchanges would be folded otherwise (rule 38).
@@ -145,7 +147,7 @@ def plan_filled(before: PlanInput, now: PlanInput, target: int, first: int) -> F
     """
     if now.policy.tail_messages or now.policy.tail_ratio or now.current is None:
         return None
-    limits, free, cut = before.oversized, target - now.total, now.since
+    limits, free, cut = before.oversized, int(_FILLED_SHARE * target) - now.total, now.since
     for group in reversed(before.groups):
         if first <= group.start < cut:
             indexes = range(group.start, group.stop)
