@@ -40,15 +40,7 @@ from palimpsest.core.view.record import (
     summary_room,
 )
 from palimpsest.core.view.validity import Fault, added_faults
-from palimpsest.core.view.view import (
-    CountText,
-    applicable,
-    cut_in,
-    fits,
-    kept_in,
-    prompt_tokens,
-    view_of,
-)
+from palimpsest.core.view.view import CountText, applicable, cut_in, fits, kept_in, prompt_tokens, view_of
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn, weight_of

@@ -54,9 +54,9 @@ _MOST_SHARE = 0.75
 # A background summary starts no earlier than half way from the target to the trigger.
 _PRECOMPUTE_FLOOR = 0.5
 # A summary request is appended to the whole prompt (idea 2): prompt, question and answer must fit together,
-# with this share of the window to spare for one more turn and an inexact count.
+# in this share of the window; the rest is for one more turn and an inexact count.
 _QUESTION_TOKENS = 800
-_SPARE_SHARE = 0.03
+_PROMPT_SHARE = 0.97
 # A record takes at most half of the room that the target leaves to messages, and the smallest one that is
 # worth asking for at most this share of it: the rest is for task and tail.
 _RECORD_PART, _BLOCK_SHARE = 2, 0.72
@@ -199,10 +199,10 @@ def budget_of(
         wanted = _LARGE_SUMMARY + (size - _LARGE_WINDOW) // _LARGE_PART
     summary = min(max(least, min(policy.summary_max_tokens, wanted)), for_record)
 
-    precompute = fixed + span * min(1.0, policy.precompute_ratio / policy.trigger_ratio)
-    if policy.reuse_prompt_cache:
-        precompute = min(precompute, size - summary - _QUESTION_TOKENS - size * _SPARE_SHARE)
-    precompute = min(trigger, math.ceil(max(precompute, target + (trigger - target) * _PRECOMPUTE_FLOOR)))
+    # What lies between F and the trigger, were the trigger at the whole window.
+    whole = span / policy.trigger_ratio
+    wanted_at = fixed + whole * policy.precompute_ratio
+    precompute = _asking_mark(wanted_at, trigger, target, policy, size, summary)
     return Budget(
         window=window,
         window_tokens=size,
@@ -216,7 +216,7 @@ def budget_of(
         summary_tokens=summary,
         # In proportion where something lowers the trigger: a trigger of 20,000 tokens on a window of a
         # million could otherwise never free enough.
-        gain_tokens=_share(policy.min_gain_ratio, min(room, span / policy.trigger_ratio)),
+        gain_tokens=_share(policy.min_gain_ratio, min(room, whole)),
         asked=said,
         ratio=ratio,
     )
@@ -229,13 +229,17 @@ def asking_ahead(budget: Budget, policy: Policy, lead_tokens: int) -> Budget:
     """
     if not lead_tokens or policy.precompute_ratio >= policy.trigger_ratio:
         return budget
-    trigger, target = budget.trigger_tokens, budget.target_tokens
-    mark = float(trigger - lead_tokens)
+    trigger, size = budget.trigger_tokens, budget.window_tokens
+    wanted = float(trigger - lead_tokens)
+    mark = _asking_mark(wanted, trigger, budget.target_tokens, policy, size, budget.summary_tokens)
+    return replace(budget, precompute_tokens=mark)
+
+
+def _asking_mark(wanted: float, trigger: int, target: int, policy: Policy, size: int, summary: int) -> int:
+    """Where a summary is asked for: not far below the trigger, nor where an appended question has no room."""
     if policy.reuse_prompt_cache:
-        size = budget.window_tokens
-        mark = min(mark, size - budget.summary_tokens - _QUESTION_TOKENS - size * _SPARE_SHARE)
-    mark = max(mark, target + (trigger - target) * _PRECOMPUTE_FLOOR)
-    return replace(budget, precompute_tokens=min(trigger, math.ceil(mark)))
+        wanted = min(wanted, size * _PROMPT_SHARE - summary - _QUESTION_TOKENS)
+    return min(trigger, math.ceil(max(wanted, target + (trigger - target) * _PRECOMPUTE_FLOOR)))
 
 
 def _share(ratio: float, tokens: float) -> int:

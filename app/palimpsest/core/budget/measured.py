@@ -11,16 +11,24 @@ from palimpsest.core.wire.chat_answers import Usage
 T = TypeVar("T")
 
 
-class Whose(Protocol):
-    """Whose conversation it is, and its model."""
+class MeasuredTurn(Protocol):
+    """A turn of a conversation: whose it is, and its size."""
 
     @property
     def namespace(self) -> str:
         """The caller's namespace."""
 
     @property
+    def session(self) -> str:
+        """The conversation."""
+
+    @property
     def model(self) -> str:
         """The conversation's model."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole prompt."""
 
 
 # Callers choose sessions and model names, so that what is remembered is bounded.
@@ -43,18 +51,18 @@ class Paces:
         # By namespace and model.
         self._took: OrderedDict[tuple[str, str], float] = OrderedDict()
 
-    def summary_took(self, asked: Whose, seconds: float) -> None:
+    def summary_took(self, turn: MeasuredTurn, seconds: float) -> None:
         """A summary has been written."""
-        key = asked.namespace, asked.model
+        key = turn.namespace, turn.model
         self._took[key] = max(seconds, _MEMORY * self._took.pop(key, 0.0))
         _bound(self._took)
 
-    def lead(self, namespace: str, session: str, model: str, tokens: int) -> int:
+    def lead(self, turn: MeasuredTurn) -> int:
         """Tokens below the trigger at which a summary is asked for, so that it arrives in time; 0: unknown.
 
         At least the largest of the conversation's latest steps: none may jump over both marks.
         """
-        key, now = (namespace, session), self._clock()
+        key, now, tokens = (turn.namespace, turn.session), self._clock(), turn.tokens
         seen = self._seen.pop(key, None) or deque(maxlen=_TURNS)
         self._seen[key] = seen
         _bound(self._seen)
@@ -63,7 +71,7 @@ class Paces:
             seen.clear()
         if not seen or tokens > seen[-1][1]:
             seen.append((now, tokens))
-        seconds = self._took.get((namespace, model))
+        seconds = self._took.get((turn.namespace, turn.model))
         if seconds is None or len(seen) < 2:
             return 0
         steps = [after[1] - before[1] for before, after in zip(list(seen), list(seen)[1:], strict=False)]
@@ -110,5 +118,4 @@ class ReasoningTokens:
         if not tokens:
             return
         self._known[key] = min(THOUGHT_TOKENS, tokens)
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        _bound(self._known)

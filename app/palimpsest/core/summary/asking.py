@@ -30,6 +30,7 @@ from palimpsest.core.summary.record import (
     entry_room,
     record_of,
     record_room,
+    record_tokens,
     settled,
     with_entry,
 )
@@ -200,10 +201,8 @@ def unread(source: SummarySource, record: Record) -> list[tuple[int, Message]]:
 
 def is_appendable(source: SummarySource) -> bool:
     """True when all that no entry covers stands at the end of what leaves the view."""
-    asked = unread(source, record_of(source))
-    return bool(asked) and [message for _, message in source.fresh[-len(asked) :]] == [
-        message for _, message in asked
-    ]
+    asked = tuple(number for number, _ in unread(source, record_of(source)))
+    return bool(asked) and asked == source.numbers[source.since :][-len(asked) :]
 
 
 def _span(numbers: Sequence[int], record: Record) -> tuple[int, int]:
@@ -276,14 +275,11 @@ def settling(
         record = cut_to_room(record, most // _CHARS_PER_TOKEN, count_text)
     before, again = record, ""
     for _ in range(2):
-        size, room = (
-            count_text(record.text) + count_text(record.state),
-            record_room(before, source.room, count_text),
-        )
+        size, room = record_tokens(record, count_text), record_room(before, source.room, count_text)
         if not before.older or size <= room * (NEARLY if again else 1):
             return
         older = before.older
-        have, over = count_text(older), count_text(before.text) + count_text(before.state) - room
+        have, over = count_text(older), record_tokens(before, count_text) - room
         target = max(_LEAST_TOKENS, int(have - over - (1 - SETTLED_SHARE) * room))
         words = len(older.split())
         goal = int(words * target / have)
@@ -466,12 +462,7 @@ class _Asking:
     def about(self, piece: Sequence[tuple[int, str]], record: Record) -> RecordRequest:
         """The question about one piece."""
         new = _with_gaps(piece)
-        chars, room = int(self.limits.input_chars * _RECORD_SHARE), int(self._tokens() * _RECORD_SHARE)
-        state = "" if self.form.template else f"\n## State\n{record.state}"
-        rules = "".join(f'\n- "{rule}"' for rule in record.rules)
-        rules = f"## Rules{rules}\n## Record\n" if rules and not self.form.template else ""
-        so_far = clipped(cut_to(without_secrets(rules + record.text + state), chars), room, self.count_text)
-        so_far = so_far if record.entries else ""
+        so_far = self._so_far(record)
         system, previous, conversation, tag = _TASK, "", "", self.form.record_tag
         if self.form.template:
             # E07.
@@ -502,6 +493,23 @@ class _Asking:
             previous=previous,
             conversation=conversation,
         )
+
+    def _so_far(self, record: Record) -> str:
+        """The record as a question shows it: a worker's text alone, else with rules and state."""
+        if not record.entries:
+            return ""
+        parts = [record.text]
+        if not self.form.template:
+            rules = [f'- "{rule}"' for rule in record.rules]
+            parts = [
+                *(["## Rules", *rules, "## Record"] if rules else []),
+                record.text,
+                "## State",
+                record.state,
+            ]
+        text = without_secrets("\n".join(parts))
+        chars, tokens = int(self.limits.input_chars * _RECORD_SHARE), int(self._tokens() * _RECORD_SHARE)
+        return clipped(cut_to(text, chars), tokens, self.count_text)
 
     @property
     def _focus(self) -> str:
@@ -547,12 +555,9 @@ class _Asking:
 
     def _room(self, record: Record) -> tuple[int, int]:
         """Characters and tokens of new messages in one question, beside the record so far."""
-        tokens, head = self._tokens(), f"{self._head()}{self._lists(record)}"
-        so_far = f"{record.text}{record.state}"
-        shown = min(self.count_text(so_far), int(tokens * _RECORD_SHARE))
-        chars = self.limits.input_chars - len(_TASK) - len(self._asked(record)) - len(head) - _FRAME_CHARS
-        chars -= min(len(so_far), int(self.limits.input_chars * _RECORD_SHARE))
-        return max(_LEAST_CHARS, chars), max(_LEAST_TOKENS, tokens - self.count_text(head) - shown)
+        shown = f"{self._head()}{self._lists(record)}{self._so_far(record)}"
+        chars = self.limits.input_chars - len(_TASK) - len(self._asked(record)) - len(shown) - _FRAME_CHARS
+        return max(_LEAST_CHARS, chars), max(_LEAST_TOKENS, self._tokens() - self.count_text(shown))
 
     def _clamps(self, messages: Sequence[Message], chars: int) -> Clamps:
         """Nothing is cut while it fits; else calls and results share what others leave."""

@@ -18,7 +18,7 @@ from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
 from palimpsest.core.summary.forms import EVERY_TITLE, Form
-from palimpsest.core.summary.record import PREAMBLE, Record, cut_to_room
+from palimpsest.core.summary.record import PREAMBLE, Record, cut_to_room, record_tokens
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.fence import fenced
 from palimpsest.core.text.message_text import text_with_calls
@@ -36,11 +36,13 @@ _PARTS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
 _STATE, _RECORD = "State", "Record"
 # The least share of a block that code has beside a model's record.
 _FLOORS_SHARE = 1 / 6
-# Names of a record, relative to those of notes of its size, below and above which its room is least and most.
+# Names of a record, relative to those of notes of its size: its room is the least at the first figure, and
+# the most at the second. So many names in notes are too few to compare.
 _WORTHLESS, _WORTHY, _FEW_NAMES = 1.0, 1.25, 8
-# The share of a block that rules may take.
-RULES_SHARE = 0.6
-SHRINKING = 0.9  # The factor by which the room shrinks where the frame takes more.
+# The share of a block that rules by code may take.
+_CODE_RULES_SHARE = 0.6
+# The factor by which the room shrinks where the frame takes more.
+_SHRINKING = 0.9
 # Rare words of a line: values (numbers, paths, names with marks inside) and long words.
 _RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
 # Names: words with a capital inside a sentence, with a digit, or with a mark inside.
@@ -68,18 +70,18 @@ def record_block(
     by_code = _share_of_code(source, record, notes, count) if record.entries else 1.0
     record = cut_to_room(record, frame.tokens, count)
     empty = _fenced(record, Choice(count, line_of), frame.tag, form, own)
-    room = frame.tokens - count(empty) + count(record.text) + count(record.state)
+    room = frame.tokens - count(empty) + record_tokens(record, count)
     while room > 0:
         shown = cut_to_room(record, int(room * (1 - by_code)), count)
         said = RecordLines("\n".join((shown.text, shown.state, *record.rules)), source.task)
-        free = room - count(record.text) - count(record.state)
-        rest = max(int(room * by_code), room - count(shown.text) - count(shown.state))
+        free = max(0, room - record_tokens(record, count))
+        rest = max(int(room * by_code), room - record_tokens(shown, count))
         # A record that names as much as notes do keeps its room: only floors may take some of it.
-        pieces = min(by_code * room, max(0, free)) if by_code <= _FLOORS_SHARE else by_code * room
+        pieces = min(by_code * room, free) if by_code <= _FLOORS_SHARE else by_code * room
         choice = chosen_notes(
             notes,
             range(len(source.folded)),
-            NoteBudget(rest, int(RULES_SHARE * room), pieces),
+            NoteBudget(rest, int(_CODE_RULES_SHARE * room), pieces),
             count,
             said.says,
             lambda note: _numbered(note, source.numbers),
@@ -89,7 +91,7 @@ def record_block(
         over = count(text) - frame.tokens
         if over <= 0:
             return text
-        room = min(room - over, int(room * SHRINKING))
+        room = min(room - over, int(room * _SHRINKING))
     return fenced(PREAMBLE, frame.tag)
 
 
@@ -99,7 +101,8 @@ def _share_of_code(
     """The share of a block for code's notes: a sixth, and more the less the record names beside them.
 
     Compared are the names (ids, paths, amounts, people) that a user said or that occur twice, in the record
-    and in notes of the same size: where the record has twice as many the share is the least.
+    and in notes of the same size: where the record has a quarter more the share is the least, and where it
+    has no more it is the largest. Of few names nothing can be told: the share is the least.
     """
     said: Counter[str] = Counter()
     for _, message in source.folded:
@@ -111,7 +114,6 @@ def _share_of_code(
     choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
     by_model, by_code = written.lower(), "\n".join(map(line_of, choice.notes)).lower()
     known = sum(name in by_code for name in wanted)
-    # Of few names nothing can be told.
     worth = sum(name in by_model for name in wanted) / known if known > _FEW_NAMES else _WORTHY
     most = 1 - _FLOORS_SHARE
     return min(most, max(_FLOORS_SHARE, most - (worth - _WORTHLESS) / (_WORTHY - _WORTHLESS) * most))
@@ -128,7 +130,7 @@ def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[
         }
         parts = {_RULES: [*rules, *parts.pop(_RULES)], _RECORD: [record.text], **parts}
     if choice.left_out:
-        parts["More"] = [left_out(choice)]
+        parts["More"] = [_LEFT_OUT.format(choice.left_out)]
     if not form.sections:
         parts[_STATE] = [_guarded(record.state)]
     body = "\n".join(f"## {title}\n" + "\n".join(lines) for title, lines in parts.items() if any(lines))
@@ -217,8 +219,3 @@ class RecordLines:
 
 def _plain(text: str) -> str:
     return " ".join(text.lower().split())
-
-
-def left_out(choice: Choice) -> str:
-    """A line with the number of floors that had no room; "" when all had."""
-    return _LEFT_OUT.format(choice.left_out) if choice.left_out else ""

@@ -233,7 +233,7 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
     """
     entries = [(entry, entry.text.split("\n")) for entry in record.entries]
     costs = [[count_text(line) + 1 for line in lines] for _, lines in entries]
-    over = count_text(record.text) + count_text(record.state) - room
+    over = record_tokens(record, count_text) - room
 
     def density(place: int) -> float:
         return sum(costs[place]) / (entries[place][0].last - entries[place][0].first + 1)
@@ -265,6 +265,11 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
     return msgspec.structs.replace(record, entries=kept, rules=rules)
 
 
+def record_tokens(record: Record, count_text: CountText) -> int:
+    """Tokens of entries and state."""
+    return count_text(record.text) + count_text(record.state)
+
+
 def record_room(record: Record, room: int, count_text: CountText) -> int:
     """Tokens that entries and state may take of a block's `room`: what rules and code's notes leave."""
     rules = min(count_text("\n".join(record.rules)), int(RULES_SHARE * room))
@@ -274,5 +279,5 @@ def record_room(record: Record, room: int, count_text: CountText) -> int:
 def entry_room(record: Record, room: int, count_text: CountText) -> int:
     """Tokens that the next entry may take of a block's `room`."""
     most = record_room(record, room, count_text)
-    free = most - count_text(record.text) - count_text(record.state)
+    free = most - record_tokens(record, count_text)
     return int(max(min(FIRST_SHARE * most, free), LATER_SHARE * most))

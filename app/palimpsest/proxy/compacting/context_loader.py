@@ -114,9 +114,7 @@ class ContextLoader:
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
         )
-        budget = asking_ahead(
-            budget, policy, self._paces.lead(turn.namespace, turn.session, model, turn.tokens)
-        )
+        budget = asking_ahead(budget, policy, self._paces.lead(turn))
         unfolded = talk.messages[cut_in(current, talk) :]
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
