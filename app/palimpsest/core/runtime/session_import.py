@@ -133,11 +133,14 @@ def exported_compaction(compaction: Compaction, talk: Conversation) -> bytes | N
     record: dict[str, Any] = {field.name: getattr(compaction, field.name) for field in fields(compaction)}
     masks = compaction.masks
     places = {chain: talk.position(chain) for chain in (*compaction.kept, *(mask.chain for mask in masks))}
-    watermark = talk.position(compaction.watermark) if compaction.watermark else -1
-    if watermark is None or None in places.values():
+    watermark, covers = (
+        talk.position(chain) if chain else -1 for chain in (compaction.watermark, compaction.covers)
+    )
+    if watermark is None or covers is None or None in places.values():
         return None
     record |= {
         "watermark": watermark,
+        "covers": covers,
         "kept": [places[chain] for chain in compaction.kept],
         "masks": [{"message": places[mask.chain], "limit_chars": mask.limit_chars} for mask in masks],
         "state": compaction.state.decode(),
@@ -171,7 +174,10 @@ def imported_compaction(record: bytes, talk: Conversation, names: Mapping[str, s
         }
         # Which is an object, whatever else it says.
         _OBJECT.decode(values["details"])
-        return msgspec.convert(values, Compaction, builtin_types=(bytes,))
+        made = msgspec.convert(values, Compaction, builtin_types=(bytes,))
+        # Exports of earlier versions do not say it.
+        covers = values.get("covers", -1)
+        return made if covers == -1 else made.covering(_chain(talk, covers))
     except (InvalidJson, ValueError, TypeError, KeyError, IndexError, AttributeError):
         # Damaged, or in another form: the messages are complete without it.
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -45,8 +45,10 @@ _CODE_RULES_SHARE = 0.6
 _SHRINKING = 0.9
 # Rare words of a line: values (numbers, paths, names with marks inside) and long words.
 _RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
-# Names: words with a capital inside a sentence, with a digit, or with a mark inside.
-_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}\b|(?=[\w.:/-]*\d)\w[\w.:/-]+\w|\w+(?:[/._-]\w+)+")
+# A word with a capital inside a sentence, or any other; a name has a digit or a mark inside, and not too
+# many characters. Nothing here looks ahead: a word may be a megabyte.
+_WORD = re.compile(r"((?<=[a-z,] )[A-Z][a-z]{2,}\b)|[\w.:/-]+")
+_MARKED, _NAME_CHARS = re.compile(r"[\d_./:-]"), range(3, 200)
 # Ids and numbers: words with a digit, or in capitals.
 _ID = re.compile(r"-?\b(?=\w*\d)\w+\b|\b[A-Z]{3,}\b")
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
@@ -77,7 +79,7 @@ def record_block(
         free = max(0, room - record_tokens(record, count))
         rest = max(int(room * by_code), room - record_tokens(shown, count))
         # A record that names as much as notes do keeps its room: only floors may take some of it.
-        pieces = min(by_code * room, free) if by_code <= _FLOORS_SHARE else by_code * room
+        pieces = free if by_code <= _FLOORS_SHARE else max(free, by_code * room)
         choice = chosen_notes(
             notes,
             range(len(source.folded)),
@@ -106,8 +108,7 @@ def _share_of_code(
     """
     said: Counter[str] = Counter()
     for _, message in source.folded:
-        names = map(str.lower, _NAME.findall(text_with_calls(message)))
-        said.update(dict.fromkeys(names, 1 + (message.role == "user")))
+        said.update(dict.fromkeys(_names(text_with_calls(message)), 1 + (message.role == "user")))
     wanted = [name for name, times in said.items() if times > 1]
     written = f"{record.text}\n{record.state}"
     room = NoteBudget(count_text(written), count_text(written))
@@ -117,6 +118,14 @@ def _share_of_code(
     worth = sum(name in by_model for name in wanted) / known if known > _FEW_NAMES else _WORTHY
     most = 1 - _FLOORS_SHARE
     return min(most, max(_FLOORS_SHARE, most - (worth - _WORTHLESS) / (_WORTHY - _WORTHLESS) * most))
+
+
+def _names(text: str) -> Iterator[str]:
+    """The names in a text, in lower case: ids, paths, amounts, people."""
+    for found in _WORD.finditer(text):
+        word = found[0].strip(".:/-")
+        if len(word) in _NAME_CHARS and (found[1] or _MARKED.search(word)):
+            yield word.lower()
 
 
 def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[tuple[str, str]] = ()) -> str:

@@ -150,7 +150,7 @@ class Compaction:
 
     def covering(self, chain: bytes) -> Compaction:
         """The same compaction, whose record covers the messages up to `chain`."""
-        return self._saying("covers", chain.hex())
+        return self._saying("covers", "" if chain == self.watermark else chain.hex())
 
     def by(self, other: Compaction) -> Compaction:
         """The same compaction with the authorship of `other`, whose record it contains."""

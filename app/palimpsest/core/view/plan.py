@@ -27,8 +27,9 @@ from palimpsest.core.view.plan_input import Goal, PlanInput, ResultLimits
 from palimpsest.core.view.view import cut_in
 from palimpsest.core.wire.compaction_items import is_ours
 
-# Our count may be a little off.
-_FILLED_SHARE = 0.99
+# A view is filled up to this share of its target, since our count may be a little off; a tail that starts at
+# a user's message may leave another share free.
+_FILLED_SHARE, _UNFILLED_SHARE = 0.99, 0.08
 # After an overflow the upstream's true window is below what we sent: the limit is this share of that.
 _OVERFLOW_LIMIT_SHARE = 0.9
 # ... or this share, where the newest exchanges would be folded otherwise (rule 38).
@@ -148,6 +149,7 @@ def plan_filled(before: PlanInput, now: PlanInput, target: int, first: int) -> F
     if now.policy.tail_messages or now.policy.tail_ratio or now.current is None:
         return None
     limits, free, cut = before.oversized, int(_FILLED_SHARE * target) - now.total, now.since
+    at_user: tuple[int, int] | None = None
     for group in reversed(before.groups):
         if first <= group.start < cut:
             indexes = range(group.start, group.stop)
@@ -155,6 +157,10 @@ def plan_filled(before: PlanInput, now: PlanInput, target: int, first: int) -> F
             if free < 0:
                 break
             cut = group.start
+            if now.conversation.messages[cut].role == "user":
+                at_user = cut, free
+    if at_user and at_user[1] <= _UNFILLED_SHARE * target:
+        cut = at_user[0]
     if cut == now.since:
         return None
     kept = frozenset(index for index in now.kept if index < cut)
