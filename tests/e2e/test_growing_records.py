@@ -192,7 +192,9 @@ async def test_an_edit_among_the_messages_given_back_uses_no_record_of_the_old_o
         both: set[int] = set()
         async with asyncio.timeout(100):
             while not both:
-                await chat.says(f"entry-{len(chat.replies)} is this: {prose(len(chat.replies), 90)}")
+                # In what code has nothing to add: what it adds would fill the room.
+                rows = "\n".join(f"    x[{n}] = {n * 7919}" for n in range(30))
+                await chat.says(f"entry-{len(chat.replies)} is this: \n{rows}")
                 await quiet(proxy, chat)
                 if made := (await chat.compactions())[-1:]:
                     parts = [str(part["message"]["content"]) for part in (await chat.view())["parts"]]

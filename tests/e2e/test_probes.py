@@ -59,7 +59,6 @@ LOST: Mapping[tuple[str, str], str] = {
     ("auto", "recall"): _TOOLS,
     ("auto", "nothing stale"): _BOTH,
     ("auto", "decision"): _TOLD,
-    ("auto", "continuation"): "a record of copied sentences keeps its room, and code adds floors alone",
     ("handoff", "recall"): _TOOLS,
     ("handoff", "nothing stale"): _BOTH,
     ("handoff", "decision"): _TOLD,

@@ -119,7 +119,9 @@ async def test_the_setting_of_a_session_takes_effect_with_the_next_compaction(tm
         made = len(await chat.compactions())
         while len(await chat.compactions()) == made:
             await told(chat, 1, len(chat.replies))
-        assert ACKNOWLEDGEMENT in model.prompts[-1].text
+        # The task and the summary stand beside each other without it.
+        assert any(left == right for left, right in pairwise(spoken(before)))
+        assert all(left != right for left, right in pairwise(spoken(model.prompts[-1])))
 
 
 _NOTHING = Seen(b"{}", {"messages": []}, {}, 0, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from palimpsest.core.history.message import Message
-from palimpsest.core.summary.acceptance import SummaryReply
+from palimpsest.core.summary.acceptance import SummaryRejected, SummaryReply
 from palimpsest.core.summary.asking import RecordRequest, accepted_record
 from palimpsest.core.summary.block import Frame, record_block
 from palimpsest.core.summary.forms import EPISODES, HANDOFF, Form
@@ -310,3 +311,16 @@ def test_a_change_is_told_once_where_the_record_names_it_and_what_came_of_it() -
     text = record_block(made_of, answered(made_of, told), Frame(4_000, count, DEFAULT_TAG), EPISODES)
     assert "update_flights" not in text
     assert "HATHAU" in text
+
+
+@pytest.mark.parametrize("unit", ["a", "a-", "[", "<", "a\n", "1", "a.", " \n", "_"])
+def test_a_long_run_is_read_in_one_pass(unit: str) -> None:
+    """A pass for each of its characters would not end before the suite's limit of a test."""
+    run = unit * 100_000
+    made_of = source(
+        [user("Mend the login."), calls("bash", "a", run, command=run), result(run, "a"), user(run)]
+    )
+    for told in (run, f"{TOLD}\n- {run}\n## State\n{run}"):
+        with contextlib.suppress(SummaryRejected):
+            assert by_model(made_of, told, 500)
+    assert by_code(made_of, 500)

@@ -105,9 +105,11 @@ def chosen_notes(
     `is_said` is true of a note that the rest of the block contains already.
     """
     hidden = _with_runs_joined([note for note in notes if note.place in folded])
-    # What the newest answers came to stands whatever the room.
-    results = [note for note in hidden if note.kind == "fact" and note.subject and not is_said(note)]
-    newest = {id(note) for note in results[-_NEWEST_RESULTS:]}
+    # What the newest answers came to stands whatever the room, and what was said last on the way.
+    facts = [note for note in hidden if note.kind == "fact" and not is_said(note)]
+    spoken = [note for note in facts if note.by == "assistant"]
+    results = [note for note in facts if note.subject]
+    newest = {id(note) for note in (*results[-_NEWEST_RESULTS:], *spoken[-1:])}
     hidden = [replace(note, binds=True) if id(note) in newest else note for note in hidden]
     rules = [note.text for note in hidden if note.kind == "rule"]
     # A fact that binds is shown behind what it corrects, although the block may have it further up.
@@ -115,7 +117,7 @@ def chosen_notes(
     news = [note for note in (_unsaid(note, rules, is_said) for note in likely) if note.text or note.subject]
     choice = Choice(count_text, line or line_of)
     _floors(choice, _bound(news), room)
-    facts = [note for note in hidden if note.kind == "fact" and not note.binds and not is_said(note)]
+    facts = [note for note in facts if id(note) not in newest and not note.binds]
     has_reads = any(note.kind == "read" and not note.text for note in news)
     for_reads = max(0, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4)) if has_reads else 0
     most = int(min(room.tokens - for_reads, choice.tokens + room.pieces))

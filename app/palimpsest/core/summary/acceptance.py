@@ -60,7 +60,7 @@ _PLACEHOLDER_CHARS = 600
 _SKELETON_SECTIONS = 3
 # Words, and placeholders in brackets, that say nothing.
 _SAYS_NOTHING = re.compile(
-    r"\[[^\]\n]*\](?!\()|<[^>\n]*>"
+    r"\[[^\[\]\n]*\](?!\()|<[^<>\n]*>"
     r"|\b(?:none|nothing|not|n/a|recorded|applicable|empty|yet|to report|tbd)\b|\W",
     re.IGNORECASE,
 )

@@ -43,12 +43,12 @@ _WORTHLESS, _WORTHY, _FEW_NAMES = 1.0, 1.25, 8
 _CODE_RULES_SHARE = 0.6
 # The factor by which the room shrinks where the frame takes more.
 _SHRINKING = 0.9
-# Rare words of a line: values (numbers, paths, names with marks inside) and long words.
-_RARE = re.compile(r"[\w./:-]*\d[\w./:-]*|[\w-]+(?:[/._][\w-]+)+|[^\W\d_]{6,}")
 # A word with a capital inside a sentence, or any other; a name has a digit or a mark inside, and not too
 # many characters. Nothing here looks ahead: a word may be a megabyte.
 _WORD = re.compile(r"((?<=[a-z,] )[A-Z][a-z]{2,}\b)|[\w.:/-]+")
 _MARKED, _NAME_CHARS = re.compile(r"[\d_./:-]"), range(3, 200)
+# Rare words of a line: values (numbers, paths) and long words.
+_LEAST_WORDS, _VALUE, _LONG = 2, re.compile(r"[\d_./]"), re.compile(r"[^\W\d_]{5,}")
 # Ids and numbers: words with a digit, or in capitals.
 _ID = re.compile(r"-?\b(?=\w*\d)\w+\b|\b[A-Z]{3,}\b")
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
@@ -126,6 +126,12 @@ def _names(text: str) -> Iterator[str]:
         word = found[0].strip(".:/-")
         if len(word) in _NAME_CHARS and (found[1] or _MARKED.search(word)):
             yield word.lower()
+
+
+def _rare_words(text: str) -> Iterator[str]:
+    for found in _WORD.finditer(text):
+        word = found[0].strip(".:/-")
+        yield from (word,) if _VALUE.search(word) else _LONG.findall(word)
 
 
 def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[tuple[str, str]] = ()) -> str:
@@ -206,14 +212,14 @@ class RecordLines:
         is_verbatim = _plain(note.text) in self._text
         if is_verbatim or note.kind in ("rule", "task", "open", "command"):
             return is_verbatim
-        wanted = {_plain(word) for word in _RARE.findall(note.text)}
+        wanted = set(_rare_words(_plain(note.text)))
         if note.kind == "change" and note.subject:
             state = note.text.partition(" ")[0]
             if state not in _STATES:
                 return self._says_call(note)
             wanted = {_plain(note.subject.rsplit("/", 1)[-1]), _STATES[state]}
-        # Most notes have a word that no line has.
-        if not wanted or any(word not in self._text for word in wanted):
+        # One word tells nothing, and most notes have a word that no line has.
+        if len(wanted) < _LEAST_WORDS or any(word not in self._text for word in wanted):
             return False
         return any(all(word in line for word in wanted) for line in self._lines)
 

@@ -88,7 +88,7 @@ NOT_FOUND = "(not found in the messages)"
 # Names that are never right by chance: addresses, paths, words that mix letters and digits, amounts of money.
 # Not numbers: they may be counted or summed.
 _NAMED = re.compile(
-    r"https?://[^\s)\"'<>\]]+|(?<![\w.])/?(?:[\w.-]+/)+[\w.-]*\w|\b[\w-]+\.[a-z]{1,5}\b(?![.(])"
+    r"https?://[^\s)\"'<>\]]+|(?<![\w.-])/?(?:[\w.-]+/)+[\w.-]*\w|(?<![\w-])[\w-]+\.[a-z]{1,5}\b(?![.(])"
     r"|\b\w+_\w+\b|(?<![:\w^-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])\w[\w-]{3,}\b|[$€£¥]\d[\d.,]*\d|[$€£¥]\d"
 )
 # Amounts are known, or made of two known numbers that are no small counts, or so many times one.

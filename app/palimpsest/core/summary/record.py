@@ -235,8 +235,10 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
     costs = [[count_text(line) + 1 for line in lines] for _, lines in entries]
     over = record_tokens(record, count_text) - room
 
+    sizes = [sum(each) for each in costs]
+
     def density(place: int) -> float:
-        return sum(costs[place]) / (entries[place][0].last - entries[place][0].first + 1)
+        return sizes[place] / (entries[place][0].last - entries[place][0].first + 1)
 
     while over > 0:
         older = [place for place in range(len(entries) - 1) if len(costs[place]) > 1]
@@ -244,12 +246,13 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
         if not pool:
             break
         place = max(pool, key=density)
-        lines = entries[place][1]
-        over -= costs[place].pop()
+        lines, before = entries[place][1], sizes[place]
         lines.pop()
+        sizes[place] -= costs[place].pop()
         while len(lines) > 1 and lines[-1].startswith("#"):
-            over -= costs[place].pop()
             lines.pop()
+            sizes[place] -= costs[place].pop()
+        over -= before - sizes[place]
     if over > 0 and entries and len(costs[-1]) > 1:
         # What is left of the newest entry is one line, longer than all the room.
         newest = entries[-1][1]

@@ -72,7 +72,7 @@ _DENIED = re.compile(
     r"\b(?:not|never|no longer|isn['’]t|aren['’]t|don['’]t|instead of|used to|if)\b|\?\s*$", re.IGNORECASE
 )
 _ASKS_VERSION = re.compile(r"\s*([\w.+-]+)\s+(?:--version|-v|-V|version)\s*(?:2>&1)?\s*\Z")
-_VERSION = re.compile(r"\d+(?:\.\d+)+")
+_VERSION = re.compile(r"(?<!\d)\d+(?:\.\d+)+")
 _MANIFEST = re.compile(r"(?:package\.json|pyproject\.toml|go\.mod|Cargo\.toml|requirements[\w-]*\.txt)\Z")
 _REQUIRED = re.compile(
     r"^[\s\"'\d:→|]*([A-Za-z@][\w@/.-]*)[\"']?\s*[:=~^>]*\s*[\"']?[\^~>=v]*(\d+(?:\.\d+)+)", re.MULTILINE

@@ -174,7 +174,7 @@ def _texts(parts: Sequence[ViewPart]) -> Iterable[str]:
 
 
 def _is_shown(note: Note, shown: str) -> bool:
-    if note.subject:
+    if note.subject and note.kind != "fact":
         return note.subject.casefold() in shown
     numbers = _NUMBER.findall(note.text) if note.kind == "fact" else []
     if numbers:
