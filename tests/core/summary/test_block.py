@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from palimpsest.core.history.message import Message
-from palimpsest.core.summary.acceptance import SummaryRejected, SummaryReply
+from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.asking import RecordRequest, accepted_record
 from palimpsest.core.summary.block import Frame, record_block
 from palimpsest.core.summary.forms import EPISODES, HANDOFF, Form
@@ -22,6 +22,7 @@ from palimpsest.core.summary.sections import TITLES
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import RecordStyle
 from palimpsest.core.text.fence import DEFAULT_TAG, unfenced
+from palimpsest.errors import SummaryRejected
 
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 
