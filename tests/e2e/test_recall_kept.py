@@ -102,9 +102,9 @@ async def test_they_go_with_their_answer_and_are_nowhere_else(tmp_path: Path) ->
         await looked_up(proxy, chat)
         asked = len(model.summaries)
         (told,) = [m["content"] for m in model.prompts[-1].messages if m.get("tool_call_id") == "g1"]
-        while "Port 8000." in [message["content"] for message in model.prompts[-1].messages]:
+        while answers := {"Port 8000.", "Done."} & {str(m["content"]) for m in model.prompts[-1].messages}:
             shown = [m["content"] for m in model.prompts[-1].messages if m.get("tool_call_id") == "g1"]
-            assert shown == [told]
+            assert shown == ([told] if "Port 8000." in answers else [])
             assert len(chat.said) < 60
             await compacted(chat, rounds=1, words=700)
         assert "g1" not in model.prompts[-1].text

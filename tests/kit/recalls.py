@@ -56,7 +56,7 @@ async def compacted_chat(
     async with proxied(ModelServer(window=window), folder, RECALLING | (overrides or {}), url) as proxy:
         extra: Json = {"tools": TOOLS} | ({"stream_options": {"include_usage": True}} if stream else {})
         chat = proxy.chat(system="You help.", stream=stream, extra=extra)
-        await compacted(chat, words=window * 3 // 16)
+        await compacted(chat, words=window // 8)
         proxy.model.seen.clear()
         yield proxy, chat
 
