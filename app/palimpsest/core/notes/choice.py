@@ -82,14 +82,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class NoteBudget:
-    """Tokens for the notes of a block. Rules may take `rules` tokens, even at the cost of other notes.
+    """Tokens for the notes of a block, beside the user's rules; with these they take at most `whole`.
 
-    What was said, and what is no floor, takes at most `pieces` tokens beside floors.
+    Rules may take `rules` tokens, even at the cost of other notes. What was said, and what is no floor, takes
+    at most `pieces` tokens beside floors.
     """
 
     tokens: int
     rules: int
     pieces: float = inf
+    whole: int = 0
 
 
 def chosen_notes(
@@ -116,11 +118,11 @@ def chosen_notes(
     likely = (note for note in hidden if (note.binds if note.kind == "fact" else not is_said(note)))
     news = [note for note in (_unsaid(note, rules, is_said) for note in likely) if note.text or note.subject]
     choice = Choice(count_text, line or line_of)
-    _floors(choice, _bound(news), room)
+    limit = _floors(choice, _bound(news), room)
     facts = [note for note in facts if id(note) not in newest and not note.binds]
     has_reads = any(note.kind == "read" and not note.text for note in news)
-    for_reads = max(0, min(_READ_TOKENS, (room.tokens - choice.tokens) // 4)) if has_reads else 0
-    most = int(min(room.tokens - for_reads, choice.tokens + room.pieces))
+    for_reads = max(0, min(_READ_TOKENS, (limit - choice.tokens) // 4)) if has_reads else 0
+    most = int(min(limit - for_reads, choice.tokens + room.pieces))
     _pieces(choice, [*(note for note in news if note.kind != "fact"), *facts], most)
     told = {note.subject for note in choice.notes}
     _reads(choice, [note for note in news if note.subject not in told], most + for_reads, for_reads)
@@ -198,11 +200,15 @@ def _is_bound_fact(note: Note) -> bool:
     return note.kind == "fact" and note.binds
 
 
-def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
-    """Each floor whole, else shortened, else left out and counted; the oldest of a kind loses first."""
+def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> int:
+    """Each floor whole, else shortened, else left out and counted; the oldest of a kind loses first.
+
+    Returns the tokens that all notes may take: the rules do not take the room of others.
+    """
+    limit = room.tokens
     for kind in _FLOORS:
         is_said = kind in ("request", "fact")
-        most = max(room.tokens, room.rules) if kind == "rule" else room.tokens
+        most = max(limit, room.rules) if kind == "rule" else limit
         most = int(min(most, choice.tokens + room.pieces)) if is_said else most
         lengths = (_BOUND_CHARS if kind == "request" else None, _SHORT_CHARS)
         before = len(choice.notes)
@@ -213,14 +219,20 @@ def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> None:
             if not any(choice.take(note, most, length) for length in lengths):
                 choice.left_out += not is_said or room.pieces >= room.tokens
         choice.notes[before:] = choice.notes[before:][::-1]
+        if kind == "rule":
+            limit = max(limit, min(room.whole, limit + choice.tokens))
+    return limit
 
 
 def _worth(note: Note) -> float:
     if note.kind != "fact":
         # A request is a question, and small talk only opens it.
         return _WORTH[note.kind]
-    by_assistant = _RESULT if note.subject else _ASIDE
-    return share_of(note.text) * (by_assistant if note.by == "assistant" else _WORTH["fact"])
+    if note.by == "user":
+        return share_of(note.text) * _WORTH["fact"]
+    # A question of the assistant's with a value in it may wait for the user.
+    share = 1.0 if note.text[-1:] in "?\uff1f" else share_of(note.text)
+    return share * (_RESULT if note.subject else _ASIDE)
 
 
 def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:

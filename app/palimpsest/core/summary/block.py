@@ -83,7 +83,7 @@ def record_block(
         choice = chosen_notes(
             notes,
             range(len(source.folded)),
-            NoteBudget(rest, int(_CODE_RULES_SHARE * room), pieces),
+            NoteBudget(rest, int(_CODE_RULES_SHARE * room), pieces, room),
             count,
             said.says,
             lambda note: _numbered(note, source.numbers),
