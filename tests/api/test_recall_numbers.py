@@ -43,6 +43,11 @@ def numbered(chat: Chat) -> list[str]:
     return [str(message["content"] or "") for message in chat.said[1:]]
 
 
+async def test_a_number_without_a_session_is_told_where_it_is_read(proxy: Proxy, sailed: Chat) -> None:
+    reply = await proxy.http.get("/api/context/1204", headers=sailed.headers)
+    assert (reply.status_code, "POST /api/context/describe" in reply.text) == (400, True)
+
+
 @pytest.mark.spec("C05")
 @pytest.mark.parametrize(
     ("asked", "number"),

@@ -29,6 +29,7 @@ from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import PartKind
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat
+from palimpsest.errors import InvalidParameter
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.turn import ForwardedView
 
@@ -191,6 +192,8 @@ def _turn_cost(context: CompactionContext, tokens: int) -> TurnCostFields:
 # About 4,000 tokens: a model can read them in one go without filling its window again.
 _PAGE_CHARS = 16_000
 _MOST_CHARS = 1_000_000
+# Digits of a message's number; the digits of an id are more.
+_NUMBER_DIGITS = 8
 
 
 api = api_router()
@@ -210,6 +213,11 @@ async def get_context(
     `raw`: the stored bytes instead, a summary's as a JSON string. A message without text, such as tool
     calls alone, is paged as JSON.
     """
+    if ident.isdecimal() and len(ident) <= _NUMBER_DIGITS:
+        raise InvalidParameter(
+            f"{ident} is the number of a message in its session:"
+            f' read it with POST /api/context/describe {{"session": "...", "id": "{ident}"}}.'
+        )
     archive = caller.parts.archive
     fields: ContextFields
     if chain_digits_of(ident) is not None:
