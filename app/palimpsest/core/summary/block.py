@@ -41,15 +41,16 @@ _FLOORS_SHARE = 1 / 6
 _WORTHLESS, _WORTHY, _FEW_NAMES = 1.0, 1.25, 8
 # The share of a block that rules by code may take.
 _CODE_RULES_SHARE = 0.6
-# The factor by which the room shrinks where the frame takes more.
-_SHRINKING = 0.9
+# The factor by which the room shrinks where the frame takes more, and a record's where notes take more.
+_SHRINKING, _LESS = 0.9, 0.75
 # A word with a capital inside a sentence, or any other; a name has a digit or a mark inside, and not too
 # many characters. Nothing here looks ahead: a word may be a megabyte.
 _WORD = re.compile(r"((?<=[a-z,] )[A-Z][a-z]{2,}\b)|[\w.:/-]+")
 _MARKED, _NAME_CHARS = re.compile(r"[\d_./:-]"), range(3, 200)
 # Rare words of a line: values (numbers, paths) and long words.
 _LEAST_WORDS, _VALUE, _LONG = 2, re.compile(r"[\d_./]"), re.compile(r"[^\W\d_]{5,}")
-# Ids and numbers: words with a digit, or in capitals.
+# Ids and numbers: words with a digit, or in capitals. Characters of a call's verb: "cancel" of "cancelled".
+_VERB_CHARS = 5
 _ID = re.compile(r"-?\b(?=\w*\d)\w+\b|\b[A-Z]{3,}\b")
 _STATES = {"created": "creat", "edited": "edit", "deleted": "delet", "moved": "mov"}
 
@@ -73,8 +74,9 @@ def record_block(
     record = cut_to_room(record, frame.tokens, count)
     empty = _fenced(record, Choice(count, line_of), frame.tag, form, own)
     room = frame.tokens - count(empty) + record_tokens(record, count)
+    for_record = room * (1 - by_code)
     while room > 0:
-        shown = cut_to_room(record, int(room * (1 - by_code)), count)
+        shown = cut_to_room(record, int(for_record), count)
         said = RecordLines("\n".join((shown.text, shown.state, *record.rules)), source.task)
         free = max(0, room - record_tokens(record, count))
         rest = max(int(room * by_code), room - record_tokens(shown, count))
@@ -88,12 +90,17 @@ def record_block(
             said.says,
             lambda note: _numbered(note, source.numbers),
         )
+        if for_record >= 1 and choice.tokens + record_tokens(shown, count) > room:
+            # Lines that notes were left out for have no room: they are told by the notes.
+            for_record = min(room - choice.tokens, _LESS * for_record)
+            continue
         shown = replace(cut_to_room(record, room - choice.tokens, count), rules=record.rules)
         text = _fenced(shown, choice, frame.tag, form, own)
         over = count(text) - frame.tokens
         if over <= 0:
             return text
         room = min(room - over, int(room * _SHRINKING))
+        for_record = room * (1 - by_code)
     return fenced(PREAMBLE, frame.tag)
 
 
@@ -224,12 +231,14 @@ class RecordLines:
         return any(all(word in line for word in wanted) for line in self._lines)
 
     def _says_call(self, note: Note) -> bool:
-        """True when the first id of a call and half of what came of it stand in the record."""
+        """True when the first id of a call stands in the record, with half of what came of it or its verb."""
         call, _, outcome = note.text.partition(": ")
         key = next(iter(_ID.findall(call.removeprefix(note.subject))), "")
         values = [value.lstrip("-").lower() for value in _ID.findall(outcome)]
         told = sum(value in self._text for value in values)
-        return bool(key) and key.lower() in self._text and 2 * told >= len(values)
+        verb = re.split(r"[_\W]", note.subject.lower())[0][:_VERB_CHARS]
+        is_done = any(key.lower() in line and verb in line for line in self._lines)
+        return bool(key) and (is_done or (0 < len(values) <= 2 * told and key.lower() in self._text))
 
 
 def _plain(text: str) -> str:
