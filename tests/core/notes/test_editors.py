@@ -230,7 +230,6 @@ def test_a_file_is_opened_created_and_closed() -> None:
         == ""
     )
     assert open_file_after(call("bash", command="ls"), "x" + STATUS) == "/testbed/src/fields.py"
-    assert open_file_after(call("open", path="a.py"), None) == ""
     assert open_file_after(call("open", path="a.py"), "File a.py not found") == ""
     assert effects_of(call("open", path="a.py"), "[File: a.py (94 lines total)]\n1:import re") == (
         FileRead("a.py"),

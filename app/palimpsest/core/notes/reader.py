@@ -16,7 +16,6 @@ from hashlib import sha256
 import msgspec
 
 from palimpsest.core.history.message import RESULT_ROLES, Message
-from palimpsest.core.notes.actions import forget_keys
 from palimpsest.core.notes.effects import effects_in_text, effects_of, open_file_after
 from palimpsest.core.notes.facts import forget_stems, newest_of_frames, stems_of
 from palimpsest.core.notes.note import (
@@ -49,7 +48,7 @@ from palimpsest.core.notes.questions import (
 )
 from palimpsest.core.notes.rules import rules_in
 from palimpsest.core.notes.sentences import sentences_of
-from palimpsest.core.notes.tool_words import forget_tools, tool_named
+from palimpsest.core.notes.tool_words import tool_named
 from palimpsest.core.text.message_text import (
     LEFT_OUT,
     ToolCall,
@@ -254,9 +253,8 @@ def forget_conversations() -> None:
     """Forgets what was read of any conversation: readings, and the sentences and words in caches (P6)."""
     _cache.forget()
     sentences_of.cache_clear()
-    forget_keys()
     forget_stems()
-    forget_tools()
+    tool_named.cache_clear()
 
 
 def _clean(message: Message) -> str:
