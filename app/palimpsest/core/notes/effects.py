@@ -418,9 +418,7 @@ def _outcome(tool: Tool, result: Result, arguments: str) -> str:
             continue
         # An id of the object that was made: it is named so, or like the tool.
         is_new = bool(_OWN.match(name)) or (depth == 0 and bool(_NEW_ID.search(name)))
-        is_id = is_new or (
-            bool(_IDENTIFYING.search(name)) and not {*words_of(name)}.isdisjoint(tool.words)
-        )
+        is_id = is_new or (bool(_IDENTIFYING.search(name)) and not {*words_of(name)}.isdisjoint(tool.words))
         if depth < 2 and _STATUS.search(name):
             # A state speaks for itself.
             found[key] = 0, one_line(text, _VALUE_CHARS)

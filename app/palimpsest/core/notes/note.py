@@ -98,13 +98,14 @@ class Action:
 class Command:
     """A command. `ok` is None while it runs; `said` is its first error or its last summary line.
 
-    `only_files`: it did nothing but the file changes beside it.
+    `does`: "files" when it did nothing but the file changes beside it, "more" when it changed more than files
+    (a commit, an installation).
     """
 
     line: str
     ok: bool | None
     said: str
-    only_files: bool = False
+    does: Literal["", "files", "more"] = ""
 
 
 @dataclass(frozen=True, slots=True)

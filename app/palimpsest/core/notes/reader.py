@@ -361,18 +361,13 @@ def is_informative(sentence: str) -> bool:
 
 
 def _read_result(reading: _Reading, call: ToolCall, result: str) -> None:
-    effects = effects_of(call, result, reading.opened)
-    ran = "\n".join(each.line for each in effects if isinstance(each, Command) and each.ok)
-    told = {each for each in effects if isinstance(each, Action) and each.name in ran}
-    for effect in effects:
-        if effect not in told:
-            # `pip install x` is told by its command, which has the outcome.
-            _add_effect(reading, effect, binds=bool(told) and isinstance(effect, Command))
+    for effect in effects_of(call, result, reading.opened):
+        _add_effect(reading, effect)
     reading.opened = open_file_after(call, result) or reading.opened
 
 
-def _add_effect(reading: _Reading, effect: Effect, *, binds: bool = False) -> None:
-    """Adds an effect; a success resolves the failures with one of its names. `binds`: a command that acts."""
+def _add_effect(reading: _Reading, effect: Effect) -> None:
+    """Adds an effect; a success resolves the failures with one of its names."""
     match effect:
         case FileChange():
             _resolve_failures(reading, effect.path)
@@ -380,8 +375,8 @@ def _add_effect(reading: _Reading, effect: Effect, *, binds: bool = False) -> No
         case Command():
             said = f", {effect.said}" if effect.said else ""
             text = f"`{effect.line}`: {_OUTCOMES[effect.ok]}{said}"
-            subject = "" if effect.only_files else effect.line
-            note = reading.note("command", text, "tool", binds=binds, subject=subject)
+            subject = "" if effect.does == "files" else effect.line
+            note = reading.note("command", text, "tool", binds=effect.does == "more", subject=subject)
             key = reading.keep(note, ("command", text))
             # The newest run counts; a failed one binds.
             reading.commands[effect.line] = key if effect.ok is False else None

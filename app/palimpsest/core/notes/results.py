@@ -222,10 +222,10 @@ class Result:
         """The failure of what was tried; see `Failure.about`."""
         return Failure(one_line(what, LINE_CHARS), self.error(), about)
 
-    def command(self, line: str, ok: bool | None, only_files: bool = False) -> Command:
+    def command(self, line: str, ok: bool | None) -> Command:
         """The command with what it said: its error, or the line that sums up."""
         said = "" if ok is None else self.summary() if ok else self.error()
-        return Command(line, ok, said, only_files)
+        return Command(line, ok, said)
 
     def summary(self) -> str:
         """The last line that sums up, else an output of at most three lines; else ""."""
