@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.core.notes.languages import CODES, KEYS, opening, phrases, table_of, tables
+from palimpsest.core.notes.languages import CODES, KEYS, opening, table_of, tables
 
 
 def test_every_table_has_what_is_asked_of_it() -> None:
@@ -21,5 +21,3 @@ def test_a_malformed_table_is_refused(line: str) -> None:
 def test_a_phrase_is_whole_words_and_opens_behind_marks() -> None:
     assert opening("filler").match("**great, it works")
     assert not opening("filler").match("greatest of all")
-    assert phrases("picture").search("here is a screenshot.")
-    assert not phrases("picture").search("photosynthesis")

@@ -14,7 +14,7 @@ CODES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "ru", "ja", "zh", "ko")
 _UNSPACED = ("zh", "ja")
 KEYS = (
     *("words", "common", "leads", "assent", "filler", "offer", "request", "months", "weekdays"),
-    *("intends", "picture"),
+    "intends",
 )
 _BETWEEN_WORDS = r"[\s\"':]+"
 # ' and - stay: "don't" and "off-limits" are words.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from palimpsest.core.notes.languages import entries, opening, phrases, plain, words_in
+from palimpsest.core.notes.languages import entries, opening, plain, words_in
 from palimpsest.core.notes.sentences import prose_of, sentences_of
 
 # Words, and characters of a text without spaces. A longer answer can be understood without its question.
@@ -65,11 +65,6 @@ def is_offer(sentence: str) -> bool:
 def is_intention(sentence: str) -> bool:
     """True for a sentence that opens with an intention or a guess."""
     return opening("intends").match(plain(sentence)) is not None
-
-
-def mentions_picture(sentence: str) -> bool:
-    """True for a sentence with a word for a picture."""
-    return phrases("picture").search(plain(sentence)) is not None
 
 
 def is_short_answer(text: str) -> bool:

@@ -8,10 +8,11 @@ command or a failure every block must show. A question is open while no user mes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from types import MappingProxyType
 
 import msgspec
 
@@ -43,7 +44,6 @@ from palimpsest.core.notes.questions import (
     is_short_answer,
     is_small_talk,
     is_whole,
-    mentions_picture,
     question_in,
 )
 from palimpsest.core.notes.rules import rules_in
@@ -141,6 +141,15 @@ def notes_of(messages: Sequence[Message]) -> Notes:
     return _current_notes(reading)
 
 
+class _Cache:
+    """Readings of folded messages by a digest of these; replaced, never changed: threads share it."""
+
+    readings: Mapping[bytes, _Reading] = MappingProxyType({})
+
+
+_cache = _Cache()
+
+
 def notes_of_fold(
     folded: Sequence[tuple[bytes, Message]], tail: Sequence[Message], turns: int = 0
 ) -> tuple[Note, ...]:
@@ -149,11 +158,27 @@ def notes_of_fold(
     The tail is read too, because it decides what holds. Messages that an earlier fold read are taken from
     the cache. `turns` is the number of user turns before the first message.
     """
-    reading = _cache.of(folded, turns) or _Reading(turns)
+    digest, reading = sha256(turns.to_bytes(8)), _Reading(turns)
+    for chain, _ in folded:
+        digest.update(chain)
+        reading = _cache.readings.get(digest.digest(), reading)
+    reading = reading.copy()
     _read(reading, [message for _, message in folded[reading.read :]])
-    _cache.keep(folded, turns, reading)
+    kept = {**_cache.readings, digest.digest(): reading.copy()}
+    # The oldest go. What is lost to a race between threads is read again.
+    while sum(len(each.notes) + 1 for each in kept.values()) > _MOST_KEPT:
+        del kept[next(iter(kept))]
+    _cache.readings = kept
     _read(reading, tail)
     return _current_notes(reading).notes
+
+
+def forget_conversations() -> None:
+    """Forgets what was read of any conversation: readings, and the sentences and words in caches (P6)."""
+    _cache.readings = {}
+    sentences_of.cache_clear()
+    forget_stems()
+    tool_named.cache_clear()
 
 
 def _read(reading: _Reading, messages: Iterable[Message]) -> None:
@@ -203,60 +228,6 @@ def _open_notes(reading: _Reading) -> Iterator[Note]:
         yield reading.note("open", text, "assistant", binds=True)
 
 
-def _digests(folded: Sequence[tuple[bytes, Message]], turns: int) -> Iterator[bytes]:
-    """The digest of each beginning of the folded messages, the empty one first."""
-    digest = sha256(turns.to_bytes(8))
-    yield digest.digest()
-    for chain, _ in folded:
-        digest.update(chain)
-        yield digest.digest()
-
-
-class _ReadingCache:
-    """A cache of readings of folded messages, by the chain digests of these.
-
-    Threads share it: the dictionary is never changed, only replaced. An entry lost to a race between them is
-    read again.
-    """
-
-    def __init__(self) -> None:
-        self._readings: dict[bytes, _Reading] = {}
-
-    def of(self, folded: Sequence[tuple[bytes, Message]], turns: int) -> _Reading | None:
-        """A copy of the longest reading of a prefix of `folded`; None without any."""
-        readings = self._readings
-        lengths = {reading.read for reading in readings.values()}
-        found = None
-        for place, digest in enumerate(_digests(folded, turns)):
-            if place in lengths:
-                found = readings.get(digest, found)
-        return found.copy() if found else None
-
-    def forget(self) -> None:
-        """Forgets all readings."""
-        self._readings = {}
-
-    def keep(self, folded: Sequence[tuple[bytes, Message]], turns: int, reading: _Reading) -> None:
-        """Stores a copy; the oldest entries go when the cache has too many notes."""
-        *_, digest = _digests(folded, turns)
-        readings = {key: each for key, each in self._readings.items() if key != digest}
-        readings[digest] = reading.copy()
-        while sum(len(each.notes) + 1 for each in readings.values()) > _MOST_KEPT:
-            del readings[next(iter(readings))]
-        self._readings = readings
-
-
-_cache = _ReadingCache()
-
-
-def forget_conversations() -> None:
-    """Forgets what was read of any conversation: readings, and the sentences and words in caches (P6)."""
-    _cache.forget()
-    sentences_of.cache_clear()
-    forget_stems()
-    tool_named.cache_clear()
-
-
 def _clean(message: Message) -> str:
     return without_secrets(without_data(text_of(message)))
 
@@ -272,12 +243,11 @@ def _read_user(reading: _Reading, text: str, name: str) -> None:
     words = _new_lines(reading, text)
     for mime, size in pictures:
         kind = f"{mime}, {int(size):,} bytes" if size else mime
+        # People write of a picture where they attach it: at the end.
+        *_, last = ("", *(sentences_of(words or text) or (words or text,)))
+        about = cut_middle(on_one_line(last), _PICTURE_CHARS)
         shown = f"a picture ({kind}) was shown here; it is not visible now"
-        if text:
-            # The sentence that mentions a picture, else the last one.
-            sentences = sentences_of(words or text) or (words or text,)
-            about = on_one_line(next(filter(mentions_picture, sentences), sentences[-1]))
-            shown += f', with the words "{cut_middle(about, _PICTURE_CHARS)}"'
+        shown += f', with the words "{about}"' if about else ""
         reading.keep(reading.note("picture", shown, "user", binds=True))
     asked, reading.asked = reading.asked, ""
     _, *labelled = _SPEAKER.split(text) if "]:" in text else [""]
