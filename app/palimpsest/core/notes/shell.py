@@ -28,8 +28,8 @@ from palimpsest.core.notes.results import Result
 
 # Characters of a script that are split; heredocs are removed before and do not count.
 _SCRIPT_CHARS = 8_000
-# Limits on the heredocs of one script, and on the lines that begin like the end of one.
-_HEREDOCS, _CLOSINGS = 50, 200
+# Limit on the heredocs of one script.
+_HEREDOCS = 50
 # Levels of scripts inside scripts (`bash -c "..."`).
 _DEPTH = 2
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)([A-Za-z_][\w.-]*)\1")
@@ -87,39 +87,32 @@ _GIT_LOOKS = word_set(
 )
 _GIT_LISTS = word_set("-l --list -a -v -vv -r list show --show-current")
 # Programs that change more than files, and the subcommands that do; none: every call does.
-_ACTING = [
-    (word_set(programs), word_set(verbs))
-    for programs, verbs in (
-        (
-            "git",
-            "commit push merge revert tag stash rebase cherry-pick reset clone init switch branch checkout",
+_ACTING = {
+    **dict.fromkeys(
+        word_set("git"),
+        word_set(
+            "commit push merge revert tag stash rebase cherry-pick reset clone init switch branch checkout"
+            " pull am apply submodule clean"
         ),
-        ("git", "pull am apply submodule clean"),
-        (
-            "pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle",
-            "install uninstall i add ci remove rm update upgrade publish link version create get sync",
+    ),
+    **dict.fromkeys(
+        word_set(
+            "pip pip3 pipx conda brew gem npm pnpm yarn cargo go poetry uv composer bundle apt apt-get yum"
+            " dnf apk pacman snap docker podman docker-compose kubectl oc helm terraform pulumi alembic"
+            " flyway prisma rails manage.py systemctl service gh glab aws gcloud az fly heroku vercel twine"
         ),
-        ("apt apt-get yum dnf apk pacman snap", "install remove purge upgrade add del -S -R"),
-        (
-            "docker podman docker-compose",
-            "run build push pull rm rmi stop start restart kill tag exec compose up down",
+        word_set(
+            "install uninstall i add ci remove rm rmi update upgrade downgrade publish link version create"
+            " sync purge del -S -R push pull stop restart reload enable disable kill tag compose apply"
+            " delete scale rollout set patch replace expose rollback destroy migrate stamp deploy seed flush"
+            " loaddata db:migrate db:seed merge close reopen edit comment review put cp upload"
         ),
-        (
-            "kubectl oc helm terraform pulumi",
-            "apply create delete scale rollout set patch replace expose install upgrade rollback destroy up",
-        ),
-        (
-            "alembic flyway prisma rails manage.py",
-            "upgrade downgrade migrate stamp deploy push seed flush loaddata db:migrate db:seed",
-        ),
-        ("systemctl service", "start stop restart reload enable disable"),
-        (
-            "gh glab aws gcloud az fly heroku vercel twine",
-            "create merge close reopen edit delete comment review put update deploy set add remove cp upload",
-        ),
-        ("kill pkill killall crontab useradd userdel passwd scp rsync mount umount reboot patch", ""),
-    )
-]
+    ),
+    **dict.fromkeys(
+        word_set("kill pkill killall crontab useradd userdel passwd scp rsync mount umount reboot patch"),
+        frozenset[str](),
+    ),
+}
 
 
 @dataclass(slots=True)
@@ -227,28 +220,15 @@ def _without_heredocs(script: str) -> tuple[str, list[str]]:
     place = 0
     while len(texts) < _HEREDOCS and (found := _HEREDOC.search(script, place)):
         begin = script.find("\n", found.end())
-        end = _closing(script, begin, found[2]) if begin >= 0 else None
+        closing = re.compile(rf"\n[ \t]*{re.escape(found[2])}(?=[\n\r)\"']|\Z)")
+        end = closing.search(script, begin) if begin >= 0 else None
         if end is None:
             break
         # The rest of the line still belongs to the command.
         parts.append(f"{script[place : found.start()]} \0{len(texts)}\0 {script[found.end() : begin]}")
-        texts.append(script[begin + 1 : end[0]])
-        place = end[1]
+        texts.append(script[begin + 1 : end.start() + 1])
+        place = end.end()
     return "".join([*parts, script[place:]]), texts
-
-
-def _closing(script: str, begin: int, word: str) -> tuple[int, int] | None:
-    """Where a heredoc's text ends, and where the script continues; None when it is never closed."""
-    for indent in ("\n", "\n\t", "\n  "):
-        at = begin - 1
-        for _ in range(_CLOSINGS):
-            at = script.find(indent + word, at + 1)
-            after = at + len(indent) + len(word)
-            if at < 0 or script[after : after + 1] in ("", "\n", "\r", ")", '"', "'"):
-                break
-        if at >= 0:
-            return at + 1, after
-    return None
 
 
 def _simple_commands(script: str, texts: Sequence[str], depth: int = 0) -> list[SimpleCommand]:
@@ -434,22 +414,12 @@ def _changed(command: SimpleCommand, folder: str) -> list[FileChange]:
 
 
 def _substituted(program: str, words: Sequence[str], folder: str) -> list[FileChange]:
-    """The files that `sed -i` or `perl -i` edits, and what it does in them."""
-    # The script stands behind one of these options, or is the first word.
-    marks = [
-        w in ("-e", "--expression", "-f") or (program == "perl" and w[0] == "-" and w[-1] == "e")
-        for w in words
-        if w
-    ]
-    words = [word for word in words if word]
-    given = [at + 1 for at, marked in enumerate(marks) if marked and at + 1 < len(words)]
-    plain = [at for at, word in enumerate(words) if word[0] != "-" and at not in given]
-    script = given[0] if given else plain.pop(0) if plain else None
-    if script is None:
-        return []
-    found = _SUBSTITUTED.search(words[script])
-    detail = one_line(f'"{found[2]}" -> "{found[3]}"' if found else f"{program} {words[script]}", LINE_CHARS)
-    files = (words[at] for at in plain if is_path(words[at]))
+    """The files that `sed -i` or `perl -i` edits, and what it does in them: the first word is the script."""
+    plain = [(before, word) for before, word in pairwise(["", *words]) if word and word[0] != "-"]
+    files = [word for before, word in plain[1:] if before != "-e" and is_path(word)]
+    script = plain[0][1] if plain else ""
+    found = _SUBSTITUTED.search(script)
+    detail = one_line(f'"{found[2]}" -> "{found[3]}"' if found else f"{program} {script}", LINE_CHARS)
     return [FileChange(_at(folder, path), "edited", detail=detail) for path in files]
 
 
@@ -495,9 +465,8 @@ def _acts(command: SimpleCommand) -> bool:
         # `python -m pip install`, `python manage.py migrate`.
         words = words[2 if words[1:2] == ["-m"] else 1 :]
     name = words[0].rpartition("/")[2] if words else ""
-    return any(
-        name in programs and (not verbs or not verbs.isdisjoint(words[1:])) for programs, verbs in _ACTING
-    )
+    verbs = _ACTING.get(name)
+    return verbs is not None and (not verbs or not verbs.isdisjoint(words[1:]))
 
 
 def _in_place(words: Sequence[str]) -> bool:
