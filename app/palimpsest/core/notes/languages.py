@@ -13,12 +13,10 @@ CODES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "ru", "ja", "zh", "ko")
 # Written without spaces between words.
 _UNSPACED = ("zh", "ja")
 KEYS = (
-    *("words", "common", "leads", "assent", "filler", "offer", "request", "months", "weekdays"),
+    *("words", "leads", "assent", "filler", "offer", "request", "months", "weekdays"),
     "intends",
 )
 _BETWEEN_WORDS = r"[\s\"':]+"
-# ' and - stay: "don't" and "off-limits" are words.
-_PUNCTUATION = str.maketrans(dict.fromkeys('.,;:!?()[]{}"“”„«»*_`…¿¡<>|/=+~#', " "))
 _TYPOGRAPHIC = str.maketrans("’‘＇", "'''")
 
 
@@ -28,11 +26,6 @@ def plain(text: str) -> str:
     if not text.isascii():
         text = text.translate(_TYPOGRAPHIC)
     return text.replace("*", "").replace("`", "")
-
-
-def words_in(plain_text: str) -> frozenset[str]:
-    """The distinct words of a plain text; text without spaces is one word."""
-    return frozenset(plain_text.translate(_PUNCTUATION).split())
 
 
 def table_of(code: str, text: str) -> dict[str, list[str]]:

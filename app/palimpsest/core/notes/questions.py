@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from palimpsest.core.notes.languages import entries, opening, plain, words_in
+from palimpsest.core.notes.facts import stems_of
+from palimpsest.core.notes.languages import entries, opening, plain
 from palimpsest.core.notes.sentences import prose_of, sentences_of
 
 # Words, and characters of a text without spaces. A longer answer can be understood without its question.
@@ -103,8 +104,7 @@ def is_small_talk(text: str) -> bool:
     match = opening("filler").match(low)
     if match is None:
         return False
-    rest = words_in(low[match.end() :])
-    return len(rest - entries("words") - entries("common")) < _LEAST_WORDS
+    return len(stems_of(low[match.end() :])) < _LEAST_WORDS
 
 
 def _is_value(word: str) -> bool:
