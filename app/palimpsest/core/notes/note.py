@@ -213,11 +213,6 @@ def ranked_words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def entries(text: str) -> tuple[str, ...]:
-    """The entries of a table written as one text, with "|" between them."""
-    return tuple(text.split("|"))
-
-
 def counted(text: str) -> str:
     """The number of lines of a text, in words."""
     count = text.count("\n") + (not text.endswith("\n")) if text else 0

@@ -8,7 +8,7 @@ command or a failure every block must show. A question is open while no user mes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -216,16 +216,16 @@ def _current_notes(reading: _Reading) -> Notes:
     facts = [note for note in notes if note.kind == "fact" and note.by == "user"]
     newest = {id(facts[index]) for index in newest_of_frames([note.text for note in facts])}
     notes = [replace(note, binds=True) if id(note) in newest else note for note in notes]
-    notes += [*reading.rules.values(), *reading.tasks, *_open_notes(reading)]
+    waits = [
+        *([f'asked of the user: "{reading.asked}"'] if reading.asked else []),
+        *(
+            f"no result yet: {c.name} {on_one_line(c.arguments)[:_CALL_CHARS]}"
+            for c in reading.calls.values()
+        ),
+    ]
+    notes += [*reading.rules.values(), *reading.tasks]
+    notes += [reading.note("open", text, "assistant", binds=True) for text in waits]
     return Notes(tuple(sorted(notes, key=lambda note: note.place)), reading.running)
-
-
-def _open_notes(reading: _Reading) -> Iterator[Note]:
-    if reading.asked:
-        yield reading.note("open", f'asked of the user: "{reading.asked}"', "assistant", binds=True)
-    for call in reading.calls.values():
-        text = f"no result yet: {call.name} {on_one_line(call.arguments)[:_CALL_CHARS]}"
-        yield reading.note("open", text, "assistant", binds=True)
 
 
 def _clean(message: Message) -> str:
@@ -377,13 +377,11 @@ def _add_effect(reading: _Reading, effect: Effect) -> None:
 
 def _resolve_failures(reading: _Reading, *names: str) -> None:
     """Forgets the failures about these names: one of them succeeded or failed again."""
-    resolved = [
-        failure
-        for failure in reading.failed
-        if any(same_file(name, about) for name in names for about in failure.about)
-    ]
-    for failure in resolved:
-        del reading.failed[failure]
+    reading.failed = {
+        failure: key
+        for failure, key in reading.failed.items()
+        if not any(same_file(name, about) for name in names for about in failure.about)
+    }
 
 
 def _add_rule(reading: _Reading, rule: str, by: Speaker, name: str = "") -> None:
