@@ -222,10 +222,7 @@ def test_tasks_that_come_with_another_call() -> None:
         (call("web_search", query="sqlite wal"), '"sqlite wal"'),
         (call("find_file", file_name="a.py", dir="src"), '"a.py" in src'),
         (call("WebFetch", url="https://example.org/x", prompt="what"), "https://example.org/x"),
-        (
-            call("get_reservation_details", reservation_id="AB12"),
-            "get_reservation_details AB12",
-        ),
+        (call("get_reservation_details", reservation_id="AB12"), "get_reservation_details AB12"),
         (call("mcp__github__list_issues", repo="x/y"), "mcp__github__list_issues repo=x/y"),
         (call("run_sql_query", query="SELECT 1"), "run_sql_query query=SELECT 1"),
         (call("bash", command="cd /r && cat a.py b.py | head -50"), ("/r/a.py", "/r/b.py")),

@@ -113,10 +113,7 @@ def test_a_question_is_open_until_the_user_speaks() -> None:
 def test_a_rule_whose_value_was_replaced_stands_before_the_newer_one() -> None:
     first, then = user("The total budget is 4484 euros."), user("The total budget is 7196 euros.")
     assert told("rule", first) == ["The total budget is 4484 euros."]
-    assert told("rule", first, then) == [
-        "The total budget is 4484 euros.",
-        "The total budget is 7196 euros.",
-    ]
+    assert told("rule", first, then) == ["The total budget is 4484 euros.", "The total budget is 7196 euros."]
 
 
 def test_a_picture_is_told_with_the_last_sentence_beside_it() -> None:

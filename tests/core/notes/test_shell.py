@@ -159,11 +159,7 @@ def test_a_look_that_failed_is_a_command() -> None:
         ("pytest && rm a.py", "1 failed in 0.1s", []),
         ("pytest; rm a.py", "1 failed in 0.1s", [deleted("a.py")]),
         ("mv a b && rm c", "mv: cannot stat 'a': No such file or directory", []),
-        (
-            "git commit -m 'Fix it' && git push",
-            "[main 1a2b3c4] Fix it\nerror: failed to push",
-            [],
-        ),
+        ("git commit -m 'Fix it' && git push", "[main 1a2b3c4] Fix it\nerror: failed to push", []),
         (
             "cat > a.py <<E\nx\nE\npython a.py",
             "Traceback (most recent call last):\nNameError: x",

@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal[
-    "rule",
-    "request",
-    "change",
-    "command",
-    "failure",
-    "task",
-    "open",
-    "read",
-    "fact",
-    "picture",
-]
+Kind = Literal["rule", "request", "change", "command", "failure", "task", "open", "read", "fact", "picture"]
 Speaker = Literal["user", "assistant", "system", "tool"]
 
 
