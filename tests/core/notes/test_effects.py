@@ -82,21 +82,6 @@ PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-a\n+b\n*** End Patch"
             Command("tsc", False, "src/a.ts(3,5): error TS2322: Type 'x'."),
         ),
         (
-            "execute_bash",
-            {"command": "python run.py"},
-            'Traceback (most recent call last):\n  File "run.py", line 1, in <module>\n    f()'
-            "\nKeyError: 'a'\n"
-            "[The command completed with exit code 1.]\n[Current working directory: /w]",
-            Command("python run.py", False, "KeyError: 'a'"),
-        ),
-        (
-            "Bash",
-            {"command": "go test ./...", "description": "Run the tests"},
-            "Exit code 1\n--- FAIL: TestA (0.00s)\nFAIL\tx/y\t0.1s\nFAIL",
-            Command("go test ./...", False, "--- FAIL: TestA (0.00s)"),
-        ),
-        ("bash", {"command": "python a.py"}, "345" + STATUS, Command("python a.py", True, "345")),
-        (
             "run_tests",
             {"path": "tests/a.py"},
             "3 passed in 1.2s",
@@ -121,7 +106,7 @@ def test_commands_and_their_outcome(
 ) -> None:
     found = effects_of(call(tool, **arguments), result)
     if expected is None:
-        assert found == (Action("npm ci", "", ""), Command("npm ci", True, "added 90 packages in 2s"))
+        assert found == (Command("npm ci", True, "added 90 packages in 2s", "more"),)
     else:
         assert found[-1] == expected
 
@@ -142,8 +127,6 @@ TODOS = [
         ("todowrite", {"todos": TODOS}),
         ("todo_write", {"merge": False, "todos": TODOS}),
         ("update_plan", {"plan": [{"step": t["content"], "status": t["status"]} for t in TODOS]}),
-        ("write_todos", {"todos": [{"description": t["content"], "status": t["status"]} for t in TODOS]}),
-        ("set_todos", {"items": [{"text": t["content"], "state": t["status"]} for t in TODOS]}),
         (
             "manage_todo_list",
             {
@@ -232,19 +215,14 @@ def test_tasks_that_come_with_another_call() -> None:
     ("made", "expected"),
     [
         (call("Read", file_path="/r/a.py", offset=3), "/r/a.py"),
-        (call("read", filePath="a.py"), "a.py"),
         (call("read_file", target_file="a.py"), "a.py"),
-        (call("view_file", AbsolutePath="/r/a.py"), "/r/a.py"),
         (call("str_replace_editor", command="view", path="/w/a.py"), "/w/a.py"),
         (call("Grep", pattern="def f", path="src"), '"def f" in src'),
         (call("Glob", pattern="**/*.py"), '"**/*.py"'),
         (call("web_search", query="sqlite wal"), '"sqlite wal"'),
         (call("find_file", file_name="a.py", dir="src"), '"a.py" in src'),
         (call("WebFetch", url="https://example.org/x", prompt="what"), "https://example.org/x"),
-        (
-            call("get_reservation_details", reservation_id="AB12"),
-            "get_reservation_details AB12",
-        ),
+        (call("get_reservation_details", reservation_id="AB12"), "get_reservation_details AB12"),
         (call("mcp__github__list_issues", repo="x/y"), "mcp__github__list_issues repo=x/y"),
         (call("run_sql_query", query="SELECT 1"), "run_sql_query query=SELECT 1"),
         (call("bash", command="cd /r && cat a.py b.py | head -50"), ("/r/a.py", "/r/b.py")),
@@ -354,7 +332,6 @@ def test_an_unknown_tool_that_only_gives_data_is_a_read() -> None:
             "Error: order already shipped",
         ),
         (call("cancel_order", order_id="A-1"), '{"error": {"message": "not found"}}', "not found"),
-        (call("cancel_order", order_id="A-1"), '{"success": false, "message": "too late"}', "too late"),
         (
             call("Edit", file_path="a.py", old_string="a", new_string="b"),
             "<tool_use_error>String to replace not found in file.</tool_use_error>",

@@ -70,7 +70,7 @@ rename to two
         (
             GIT,
             [
-                FileChange("old.py", "moved", "new.py", '"a = 1" -> "a = 2"; 2 more lines'),
+                FileChange("old.py", "moved", "new.py", '"a = 1 / b = 1" -> "a = 2 / b = 2"'),
                 FileChange("gone.py", "deleted"),
                 FileChange("fresh.py", "created", detail="2 lines"),
                 FileChange("one", "moved", "two"),

@@ -113,31 +113,14 @@ def test_a_question_is_open_until_the_user_speaks() -> None:
 def test_a_rule_whose_value_was_replaced_stands_before_the_newer_one() -> None:
     first, then = user("The total budget is 4484 euros."), user("The total budget is 7196 euros.")
     assert told("rule", first) == ["The total budget is 4484 euros."]
-    assert told("rule", first, then) == [
-        "The total budget is 4484 euros.",
-        "The total budget is 7196 euros.",
-    ]
+    assert told("rule", first, then) == ["The total budget is 4484 euros.", "The total budget is 7196 euros."]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "Fix the form. Here is a screenshot of the red banner. Thanks for that!",
-            "Here is a screenshot of the red banner.",
-        ),
-        (
-            "Das Formular ist falsch. Ein Foto der Seite hängt an. Danke dafür!",
-            "Ein Foto der Seite hängt an.",
-        ),
-        ("表单有误。这是页面的截图。谢谢！", "这是页面的截图。"),
-        ("What is wrong here? It worked before.", "It worked before."),
-    ],
-)
-def test_a_picture_is_told_with_the_sentence_that_speaks_of_it(text: str, words: str) -> None:
+def test_a_picture_is_told_with_the_last_sentence_beside_it() -> None:
     shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    text = "Fix the form. Here is a screenshot of the red banner."
     (line,) = told("picture", user([{"type": "text", "text": text}, shown]))
-    assert line.endswith(f', with the words "{words}"')
+    assert line.endswith(', with the words "Here is a screenshot of the red banner."')
 
 
 def test_a_call_without_a_result_is_open_until_the_user_speaks() -> None:

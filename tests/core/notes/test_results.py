@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from palimpsest.core.notes.results import failed, result_of
+from palimpsest.core.notes.results import result_of
 
 PYTEST = """============================= test session starts ==============================
 collected 3 items
@@ -96,7 +96,7 @@ ValueError: bad value 7
     ],
 )
 def test_results_that_say_their_call_failed(result: str, said: str) -> None:
-    assert failed(result)
+    assert result_of(result).failed()
     assert result_of(result).error() == said
 
 
@@ -136,7 +136,7 @@ def test_results_that_say_their_call_failed(result: str, said: str) -> None:
     ],
 )
 def test_results_that_only_speak_of_failure(result: str) -> None:
-    assert not failed(result)
+    assert not result_of(result).failed()
 
 
 @pytest.mark.parametrize(
@@ -165,5 +165,5 @@ def test_what_still_runs_has_no_outcome(result: str) -> None:
 
 def test_only_the_ends_of_a_huge_result_are_read() -> None:
     quiet = "line of a log\n" * 1_500_000
-    assert not failed(quiet + "ERROR: in the middle\n" + quiet)
-    assert failed(quiet + "Exit code: 1")
+    assert not result_of(quiet + "ERROR: in the middle\n" + quiet).failed()
+    assert result_of(quiet + "Exit code: 1").failed()

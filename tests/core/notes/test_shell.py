@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.core.notes.note import Action, Command, Effect, Failure, FileChange, FileRead
+from palimpsest.core.notes.note import Command, Effect, Failure, FileChange, FileRead
 from palimpsest.core.notes.results import result_of
 from palimpsest.core.notes.shell import effects_of_script
 
@@ -71,32 +71,9 @@ def deleted(path: str) -> FileChange:
         ("git checkout -- a.py b.py", [edited("a.py", "restored by git"), edited("b.py", "restored by git")]),
         ("git restore a.py", [edited("a.py", "restored by git")]),
         (
-            'git add -A && git commit -m "Fix the bug\n\nLong text"',
-            [Action("git commit", "-m Fix the bug Long text", "")],
-        ),
-        ("git commit -qam 'Fix'", [Action("git commit", "-qam Fix", "")]),
-        ("git push -u origin main", [Action("git push", "-u origin main", "")]),
-        ("git checkout -b topic", [Action("git checkout", "-b topic", "")]),
-        ("git -C /r merge topic", [Action("git merge", "topic", "")]),
-        ("git stash && git stash pop", [Action("git stash", "", ""), Action("git stash", "pop", "")]),
-        ("git tag v1.2", [Action("git tag", "v1.2", "")]),
-        ("git revert HEAD", [Action("git revert", "HEAD", "")]),
-        (
             "git apply <<'EOF'\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\nEOF",
             [edited("x.py", '"a" -> "b"')],
         ),
-        ("patch -p1 < fix.diff", [Action("patch -p1", "fix.diff", "")]),
-        ("pip install -q flask", [Action("pip install", "-q flask", "")]),
-        ("python -m pip install flask", [Action("pip install", "flask", "")]),
-        ("npm install --save-dev jest && npm test", [Action("npm install", "--save-dev jest", "")]),
-        ("apt-get update && apt-get install -y jq", [Action("apt-get install", "-y jq", "")]),
-        ("docker compose up -d", [Action("docker compose", "up -d", "")]),
-        ("kubectl apply -f k8s/", [Action("kubectl apply", "-f k8s/", "")]),
-        ("terraform apply -auto-approve", [Action("terraform apply", "-auto-approve", "")]),
-        ("alembic upgrade head", [Action("alembic upgrade", "head", "")]),
-        ("python manage.py migrate shop", [Action("manage.py migrate", "shop", "")]),
-        ("gh pr create --title x", [Action("gh pr", "create --title x", "")]),
-        ("curl -X POST http://h/x -d '{}'", [Action("curl", "-X POST http://h/x -d {}", "")]),
         ("curl -o a.tgz https://h/a.tgz", [created("a.tgz", "from https://h/a.tgz")]),
         (
             "python - <<'PY'\nfrom pathlib import Path\np = Path('a.py')\np.write_text('x')\nPY",
@@ -110,6 +87,37 @@ def deleted(path: str) -> FileChange:
 )
 def test_what_scripts_do(script: str, expected: list[Effect]) -> None:
     assert done(script) == expected
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'git add -A && git commit -m "Fix the bug\n\nLong text"',
+        "git commit -qam 'Fix'",
+        "git push -u origin main",
+        "git checkout -b topic",
+        "git -C /r merge topic",
+        "git stash && git stash pop",
+        "git tag v1.2",
+        "git revert HEAD",
+        "patch -p1 < fix.diff",
+        "pip install -q flask",
+        "python -m pip install flask",
+        "npm install --save-dev jest && npm test",
+        "apt-get update && apt-get install -y jq",
+        "docker compose up -d",
+        "kubectl apply -f k8s/",
+        "terraform apply -auto-approve",
+        "alembic upgrade head",
+        "python manage.py migrate shop",
+        "gh pr create --title x",
+        "curl -X POST http://h/x -d '{}'",
+    ],
+)
+def test_a_command_that_changes_more_than_files_says_so(script: str) -> None:
+    (command,) = effects_of_script(script, result_of("done"))
+    assert isinstance(command, Command)
+    assert command.does == "more"
 
 
 @pytest.mark.parametrize(
@@ -151,11 +159,7 @@ def test_a_look_that_failed_is_a_command() -> None:
         ("pytest && rm a.py", "1 failed in 0.1s", []),
         ("pytest; rm a.py", "1 failed in 0.1s", [deleted("a.py")]),
         ("mv a b && rm c", "mv: cannot stat 'a': No such file or directory", []),
-        (
-            "git commit -m 'Fix it' && git push",
-            "[main 1a2b3c4] Fix it\nerror: failed to push",
-            [],
-        ),
+        ("git commit -m 'Fix it' && git push", "[main 1a2b3c4] Fix it\nerror: failed to push", []),
         (
             "cat > a.py <<E\nx\nE\npython a.py",
             "Traceback (most recent call last):\nNameError: x",

@@ -155,9 +155,7 @@ def _unsaid(note: Note, rules: Collection[str], is_said: Callable[[Note], bool])
     for rule in rules:
         text = text.replace(rule, LEFT_OUT)
     for sentence in sentences_of(text):
-        if len(sentence) < _LEAST_SENTENCE:
-            continue
-        if is_said(replace(note, kind="fact", text=sentence)):
+        if len(sentence) >= _LEAST_SENTENCE and is_said(replace(note, kind="fact", text=sentence)):
             text = text.replace(sentence, LEFT_OUT)
     text = _NOTHING_LEFT.sub(LEFT_OUT, text)
     return replace(note, text=text.strip() if text.replace(LEFT_OUT, "").strip(" .\n") else "")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import Any
+from itertools import islice, takewhile
 
 from palimpsest.core.notes.note import (
     LINE_CHARS,
@@ -25,16 +24,17 @@ from palimpsest.core.notes.tool_words import Arguments, Tool, arguments_from
 
 # Characters of an edit that are read: a longer one is a generated file.
 _READ_CHARS = 400_000
-# Limit on the files of one patch, and on the blocks of one text.
+# Limit on the files of one patch, the blocks of one text, the edits of one call.
 _MOST = 200
 # Characters of each side of an edit: compared, shown of one line, shown of several.
 _COMPARED, _SIDE, _RUN_CHARS = 20_000, 62, 120
 # Characters before the first difference that are shown of a long line.
 _LEAD = 16
+# Characters at the start of a result in which an editor names its open file.
+_SHOWN_WITHIN = 4_000
 
-_SECTION = re.compile(r"^\*\*\* (Add|Update|Delete) File: ?([^\r\n]+)", re.MULTILINE)
+_SECTION = re.compile(r"^\*\*\* (?:(Add|Update|Delete) File: ?([^\r\n]+)|End Patch)", re.MULTILINE)
 _MOVED = re.compile(r"\s*\*\*\* Move to: ?([^\r\n]+)")
-_PATCH_END = re.compile(r"^\*\*\* End Patch", re.MULTILINE)
 _DIFFED = re.compile(r"^--- ([^\s][^\t\r\n]*)[^\r\n]*\r?\n\+\+\+ ([^\s][^\t\r\n]*)[^\r\n]*", re.MULTILINE)
 _RENAMED = re.compile(r"^rename from ([^\r\n]+)\r?\nrename to ([^\r\n]+)", re.MULTILINE)
 _SEARCH = re.compile(r"^(?:<{5,9}|-{5,9}) ?SEARCH>?[^\n]*\n", re.MULTILINE)
@@ -42,23 +42,61 @@ _DIVIDER = re.compile(r"^={5,9}[^\S\n]*\n", re.MULTILINE)
 _REPLACE = re.compile(r"^(?:>{5,9}|\+{5,9}) ?REPLACE", re.MULTILINE)
 # Roo writes the number of a block's first line above its text.
 _POSITION = re.compile(r"\A(?::(?:start_line|end_line):[^\n]*\n|-{5,}\r?\n)+")
-_FENCE = re.compile(r"^\s*(?:```|~~~)")
 _WHOLE = re.compile(
     r"^([^\s`*#:|<>\"'()]{1,200}\.[A-Za-z]\w{0,9})[ \t]*\r?\n(```+)[\w+-]*\r?\n", re.MULTILINE
 )
+_SHOWN = re.compile(r"\[File: ([^\n]{1,400}?) \(\d+ lines? total\)\]")
+_CREATED = re.compile(
+    r"\b(?:was|been|successfully) created\b|\bcreated (?:a )?new file|^created ", re.IGNORECASE
+)
+_REWRITTEN = re.compile(r"overwr|updated|modified|edited|existing|rewritten", re.IGNORECASE)
+
+# Names of arguments, in lower case and without separators.
+_TARGETS = ranked_words("newpath destination dest destinationpath to target newname targetpath")
+_OLD = ranked_words("oldstring oldstr oldtext search old original targetcontent oldcontent find regex")
+_NEW = ranked_words(
+    "newstring newstr newtext replace new updated replacementtext replacement replacementcontent"
+    " newcontent repl inserttext newsource source codeedit body text content code changes"
+)
+_CONTENTS = ranked_words("content contents filetext text newcontent code codecontent data body")
+_SEVERAL = ranked_words("edits replacements replacementchunks edit operations changes")
+_PATCHES = ranked_words("patch input patchtext diff patchcontent")
+# Editors with several functions name the one to use in `command`.
+_COMMANDS: Mapping[str, FileState] = {
+    **dict.fromkeys(word_set("str_replace insert undo_edit edit append edit_file"), "edited"),
+    **dict.fromkeys(word_set("create write overwrite"), "created"),
+    "delete": "deleted",
+    "rename": "moved",
+}
 
 
 def change_detail(old: str, new: str) -> str:
-    """The first lines in which `old` and `new` differ, as `"old" -> "new"`; "" when none does."""
-    before, after = _lines(old), _lines(new)
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
+    """The lines in which `old` and `new` differ, as `"old" -> "new"`; "" when none does."""
+    before, after = (
+        [line.strip() for line in text[:_COMPARED].split("\n") if line.strip()] for text in (old, new)
+    )
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
     before, after = before[start:], after[start:]
     while before and after and before[-1] == after[-1]:
         before.pop()
         after.pop()
-    return _difference(before, after)
+    if len(before) == len(after) == 1:
+        (one,), (other,) = before, after
+        pairs = enumerate(zip(one, other, strict=False))
+        same = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+        # A long line is shown around its first difference.
+        cut = same - _LEAD if max(len(one), len(other)) > _SIDE and same > _SIDE - _LEAD else 0
+        sides = [
+            ("..." if cut else "") + one_line(line[cut:], _SIDE - 3 if cut else _SIDE)
+            for line in (one, other)
+        ]
+    else:
+        # A bracket alone says nothing.
+        told = ([line for line in run if any(map(str.isalnum, line))] or run for run in (before, after))
+        sides = [one_line(" / ".join(run), _RUN_CHARS) for run in told]
+    if before and after:
+        return f'"{sides[0]}" -> "{sides[1]}"'
+    return f'{"removed" if before else "added"} "{sides[0] or sides[1]}"' if before or after else ""
 
 
 def changes_of_patch(patch: str) -> tuple[FileChange, ...]:
@@ -66,9 +104,7 @@ def changes_of_patch(patch: str) -> tuple[FileChange, ...]:
     patch = patch[:_READ_CHARS]
     if "*** " in patch and _SECTION.search(patch):
         return tuple(_sections(patch))
-    if "--- " in patch or "rename from " in patch:
-        return tuple(_diffs(patch))
-    return ()
+    return tuple(_diffs(patch)) if "--- " in patch or "rename from " in patch else ()
 
 
 def change_of_diff(diff: str, path: str) -> FileChange:
@@ -82,10 +118,8 @@ def change_of_diff(diff: str, path: str) -> FileChange:
 def edits_in_text(text: str) -> tuple[FileChange, ...]:
     """The edits in an assistant's text: SEARCH/REPLACE blocks, fenced diffs, complete files."""
     text = text[:_READ_CHARS]
-    if "REPLACE" in text and "SEARCH" in text:
-        found = tuple(_named_blocks(text))
-        if found:
-            return found
+    if "REPLACE" in text and "SEARCH" in text and (found := tuple(_named_blocks(text))):
+        return found
     if "*** Begin Patch" in text or ("```diff" in text and "\n+++ " in text):
         return changes_of_patch(text)
     return tuple(_whole_files(text)) if "```" in text else ()
@@ -93,11 +127,8 @@ def edits_in_text(text: str) -> tuple[FileChange, ...]:
 
 def _sections(patch: str) -> Iterator[FileChange]:
     heads = list(islice(_SECTION.finditer(patch), _MOST))
-    end = _PATCH_END.search(patch, heads[-1].end())
-    stops = [head.start() for head in heads[1:]] + [end.start() if end else len(patch)]
-    for head, stop in zip(heads, stops, strict=True):
-        kind, path = head.group(1), head.group(2).strip()
-        body = patch[head.end() : stop]
+    for head, stop in zip(heads, [*(each.start() for each in heads[1:]), len(patch)], strict=True):
+        kind, path, body = head[1], (head[2] or "").strip(), patch[head.end() : stop]
         if not is_path(path):
             continue
         if kind == "Delete":
@@ -106,23 +137,20 @@ def _sections(patch: str) -> Iterator[FileChange]:
             yield FileChange(path, "created", detail=counted(body.strip("\r\n")))
         else:
             moved = _MOVED.match(body)
-            yield _by_hunks(path, moved.group(1).strip() if moved else "", body)
+            yield _by_hunks(path, moved[1].strip() if moved else "", body)
 
 
 def _diffs(patch: str) -> Iterator[FileChange]:
     heads = list(islice(_DIFFED.finditer(patch), _MOST))
-    stops = [*(head.start() for head in heads[1:]), len(patch)][: len(heads)]
-    renamed = {m[2].strip(): m[1].strip() for m in islice(_RENAMED.finditer(patch), _MOST)}
-    for head, stop in zip(heads, stops, strict=True):
-        old, new = _plain(head.group(1), "a/"), _plain(head.group(2), "b/")
+    renamed = {found[2].strip(): found[1].strip() for found in islice(_RENAMED.finditer(patch), _MOST)}
+    for head, stop in zip(heads, [*(each.start() for each in heads), len(patch)][1:], strict=True):
+        old, new = (head[side].strip().strip('"').removeprefix(mark) for side, mark in ((1, "a/"), (2, "b/")))
         body = patch[head.end() : stop]
-        is_deleted = new == "/dev/null"
-        if not is_path(old if is_deleted else new):
+        if not is_path(old if new == "/dev/null" else new):
             continue
         if old == "/dev/null":
-            detail = f"{body.count(chr(10) + '+')} lines"
-            yield FileChange(old if is_deleted else new, "created", detail=detail)
-        elif is_deleted and new not in renamed:
+            yield FileChange(new, "created", detail=f"{body.count(chr(10) + '+')} lines")
+        elif new == "/dev/null":
             yield FileChange(old, "deleted")
         else:
             name = renamed.pop(new, "")
@@ -133,60 +161,9 @@ def _diffs(patch: str) -> Iterator[FileChange]:
 
 def _by_hunks(path: str, to: str, body: str) -> FileChange:
     """A file edited by hunks, and moved unless `to` is empty."""
-    lines = body.split("\n")
+    lines = body.replace("\r\n", "\n").split("\n")
     old, new = ("\n".join(line[1:] for line in lines if line.startswith(mark)) for mark in "-+")
-    return FileChange(path, "moved" if to else "edited", to, _hunks(lines), (edit(old, new),))
-
-
-def _plain(name: str, prefix: str) -> str:
-    return name.strip().strip('"').removeprefix(prefix)
-
-
-def _hunks(lines: Sequence[str]) -> str:
-    """The first run of removed and added lines, and the number of changed lines after it."""
-    marks = "".join("-" if line.startswith("-") else "+" if line.startswith("+") else " " for line in lines)
-    found = re.search(r"-*\+*(?<=[-+])", marks)
-    if found is None:
-        return ""
-    run = lines[found.start() : found.end()]
-    removed, added = (
-        [line[1:].strip() for line in run if line[0] == mark and line[1:].strip()] for mark in "-+"
-    )
-    more = len(marks[found.end() :].replace(" ", ""))
-    first = _difference(removed, added)
-    return f"{first}; {more} more lines" if more and first else first
-
-
-def _difference(before: Sequence[str], after: Sequence[str]) -> str:
-    """Two runs of lines as `"old" -> "new"`, the lines of each joined and cut."""
-    if len(before) == len(after) == 1:
-        old, new = _around(before[0], after[0])
-        return f'"{old}" -> "{new}"'
-    if before and after:
-        return f'"{_run(before)}" -> "{_run(after)}"'
-    return f'{"removed" if before else "added"} "{_run(before or after)}"' if before or after else ""
-
-
-def _run(lines: Sequence[str]) -> str:
-    """The lines with a letter or a digit: a bracket alone says nothing."""
-    said = [line for line in lines if any(c.isalnum() for c in line)] or lines
-    return one_line(" / ".join(said), _RUN_CHARS)
-
-
-def _around(old: str, new: str) -> tuple[str, str]:
-    """Both lines, cut to `_SIDE` characters around their first difference."""
-    if max(len(old), len(new)) <= _SIDE:
-        return old, new
-    same = next(
-        (at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
-    )
-    start = max(0, same - _LEAD) if same > _SIDE - _LEAD else 0
-    lead = "..." if start else ""
-    return (lead + one_line(old[start:], _SIDE - 3), lead + one_line(new[start:], _SIDE - 3))
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text[:_COMPARED].split("\n") if line.strip()]
+    return FileChange(path, "moved" if to else "edited", to, change_detail(old, new), (edit(old, new),))
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str, int, int]]:
@@ -207,9 +184,9 @@ def _named_blocks(text: str) -> Iterator[FileChange]:
     path, place = "", 0
     for old, new, start, end in _blocks(text):
         lines = [line.strip() for line in text[place:start].split("\n")]
-        named = [line for line in lines if line and not _FENCE.match(line)]
+        named = [line for line in lines if line and not line.startswith(("```", "~~~"))]
         candidate = named[-1].strip("`*#: ") if named else ""
-        if candidate and " " not in candidate and ("." in candidate or "/" in candidate):
+        if " " not in candidate and ("." in candidate or "/" in candidate):
             path = candidate
         place = end
         if is_path(path):
@@ -222,51 +199,20 @@ def _whole_files(text: str) -> Iterator[FileChange]:
     place = 0
     for _ in range(_MOST):
         found = _WHOLE.search(text, place)
-        if found is None:
+        place = text.find("\n" + found[2], found.end() - 1) if found else -1
+        if found is None or place < 0:
             return
-        close = text.find("\n" + found.group(2), found.end() - 1)
-        if close < 0:
-            return
-        yield FileChange(found.group(1), "edited", detail=counted(text[found.end() : close]))
-        place = close + 1
-
-
-# Limit on the edits of one call.
-_MOST_EDITS = 100
-# Characters at the start of a result in which an editor names its open file.
-_SHOWN_WITHIN = 4_000
-
-_TARGETS = ranked_words("newpath destination dest destinationpath to target newname targetpath")
-_OLD = ranked_words("oldstring oldstr oldtext search old original targetcontent oldcontent find regex")
-_NEW = ranked_words(
-    "newstring newstr newtext replace new updated replacementtext replacement replacementcontent"
-    " newcontent repl inserttext newsource source codeedit body text content code changes"
-)
-_CONTENTS = ranked_words("content contents filetext text newcontent code codecontent data body")
-_SEVERAL = ranked_words("edits replacements replacementchunks edit operations changes")
-_PATCHES = ranked_words("patch input patchtext diff patchcontent")
-
-# Editors with several functions name the one to use in `command`.
-_COMMANDS: Mapping[str, FileState] = {
-    **dict.fromkeys(word_set("str_replace insert undo_edit edit append edit_file"), "edited"),
-    **dict.fromkeys(word_set("create write overwrite"), "created"),
-    "delete": "deleted",
-    "rename": "moved",
-}
-_SHOWN = re.compile(r"\[File: ([^\n]{1,400}?) \(\d+ lines? total\)\]")
-_CREATED = re.compile(
-    r"\b(?:was|been|successfully) created\b|\bcreated (?:a )?new file|^created ", re.IGNORECASE
-)
-_REWRITTEN = re.compile(r"overwr|updated|modified|edited|existing|rewritten", re.IGNORECASE)
+        yield FileChange(found[1], "edited", detail=counted(text[found.end() : place]))
+        place += 1
 
 
 def patch_of(arguments: Arguments) -> str | None:
     """The patch in the arguments; None without one. Codex sends it bare, not as JSON."""
     if not arguments.given:
         return arguments.raw
-    text = arguments.text(_PATCHES)
     listed = arguments.items(("command", "cmd"))
-    return text or next((each for each in listed if isinstance(each, str) and "\n" in each), None)
+    lines = (each for each in listed if isinstance(each, str) and "\n" in each)
+    return arguments.text(_PATCHES) or next(lines, None)
 
 
 def effects_of_patch(name: str, patch: str, arguments: Arguments, result: Result) -> tuple[Effect, ...]:
@@ -296,70 +242,46 @@ def effects_of_edit(
     path = arguments.path or shown_file(result) or opened
     if result.not_applied():
         return (result.failure(f"{name} {path}", path),)
-    if not path:
-        return tuple(_several("", _inner(arguments))) if state == "edited" else ()
-    if state == "moved":
-        return (FileChange(path, "moved", _beside(path, arguments.text(_TARGETS))),)
-    if state == "deleted":
+    if state == "moved" and path:
+        # A name without a folder stays in the folder of the file.
+        folder, target = path.rpartition("/")[0], arguments.text(_TARGETS)
+        is_beside = target and folder and "/" not in target
+        return (FileChange(path, "moved", f"{folder}/{target}" if is_beside else target),)
+    if state == "deleted" and path:
         return (FileChange(path, "deleted"),)
-    if state == "edited" and not _CREATED.search(result.head[:200]):
+    if state == "edited" and not (path and _CREATED.search(result.head[:200])):
         return tuple(_edits(path, arguments))
     content = arguments.text((*_CONTENTS, *_NEW))
     state = "edited" if content and _REWRITTEN.search(result.head[:200]) else "created"
-    folder = any(word in name.lower() for word in ("directory", "folder", "mkdir"))
-    return (FileChange(path, state, detail="folder" if folder else counted(content) if content else ""),)
+    folders = any(word in name.lower() for word in ("directory", "folder", "mkdir"))
+    detail = "folder" if folders else counted(content) if content else ""
+    return (FileChange(path, state, detail=detail),) if path else ()
 
 
 def shown_file(result: Result) -> str:
     """The file that a stateful editor reports as open; "" when it reports none."""
-    for text in (result.head[:_SHOWN_WITHIN], result.tail):
-        found = _SHOWN.search(text) if "[File: " in text else None
-        if found:
-            return found.group(1)
-    return ""
-
-
-def _beside(path: str, target: str) -> str:
-    """The new path; a name without a folder stays in the folder of `path`."""
-    folder = path.rpartition("/")[0]
-    return f"{folder}/{target}" if target and folder and "/" not in target else target
+    found = _SHOWN.search(result.head[:_SHOWN_WITHIN]) or _SHOWN.search(result.tail)
+    return found[1] if found else ""
 
 
 def _edits(path: str, arguments: Arguments) -> Iterator[FileChange]:
+    """One change per file; an edit without a path of its own belongs to `path`."""
+    several = [each for each in arguments.items(_SEVERAL)[:_MOST] if isinstance(each, dict)]
     if arguments.keyed.get("command") == "undo_edit":
         yield FileChange(path, "edited", detail="last edit undone")
-    elif diff := arguments.text(("diff", "patch")):
+    elif diff := path and arguments.text(("diff", "patch")):
         yield change_of_diff(diff, path)
-    elif several := _inner(arguments):
-        yield from _several(path, several)
     else:
-        yield _edited(path, [_sides(arguments)])
-
-
-def _inner(arguments: Arguments) -> list[dict[str, Any]]:
-    return [each for each in arguments.items(_SEVERAL)[:_MOST_EDITS] if isinstance(each, dict)]
-
-
-def _several(path: str, edits: Sequence[Mapping[str, Any]]) -> Iterator[FileChange]:
-    """One change per file; an edit without a path of its own belongs to `path`."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for each in map(arguments_from, edits):
-        if each.path or path:
-            found.setdefault(each.path or path, []).append(_sides(each))
-    return (_edited(file, sides) for file, sides in found.items())
-
-
-def _sides(arguments: Arguments) -> tuple[str, str]:
-    """The text that an edit takes out, and the one that it puts in."""
-    return arguments.text(_OLD), arguments.text(_NEW)
+        found: dict[str, list[tuple[str, str]]] = {}
+        for each in map(arguments_from, several) if several else [arguments]:
+            found.setdefault(each.path or path, []).append((each.text(_OLD), each.text(_NEW)))
+        yield from (_edited(file, sides) for file, sides in found.items() if file)
 
 
 def _edited(path: str, sides: Sequence[tuple[str, str]], are_blocks: bool = False) -> FileChange:
     """The file after these edits: the detail of the first one, the number of others, and each one's sides."""
     said = (change_detail(_POSITION.sub("", old) if are_blocks else old, new) for old, new in sides)
-    details = dict.fromkeys(filter(None, said))
-    first, more = next(iter(details), ""), len(details) - 1
-    if more > 0:
-        tail = f"; {more} more"
-        first = one_line(first, LINE_CHARS - len(tail)) + tail
+    details = list(dict.fromkeys(filter(None, said)))
+    tail = f"; {len(details) - 1} more" if len(details) > 1 else ""
+    first = one_line(details[0], LINE_CHARS - len(tail)) + tail if tail else "".join(details)
     return FileChange(path, "edited", detail=first, edits=tuple(edit(*each) for each in sides))

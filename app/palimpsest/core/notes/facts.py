@@ -25,7 +25,11 @@ _SINGLE = 0.5
 # Characters that a stem keeps at least.
 _SHORTEST_STEM = 4
 _ENDINGS = ("ingly", "edly", "ing", "ed", "ies", "es", "s", "ly", "en", "er", "e")
-_HALVES_OF_DAY = frozenset({"am", "pm", "a.m", "p.m", "uhr"})
+# What may be a value; words of halves of a day stand beside one.
+_MAY_HOLD_VALUE = re.compile(r"[\d/_@=]|\.[a-z]|\A(?:[ap]m|uhr)\b")
+_MARKS = ".,:;!?*'’\"`()[]"
+# Words of a frame; a longer sentence says more than one thing.
+_LONGEST_FRAME = 30
 _SPLIT = str.maketrans(dict.fromkeys(',;!?()[]{}"“”„«»*`…¿¡<>|=。，、；：！？「」『』（）', " "))
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
 _NAMES = re.compile(r"(?<=[a-zß-ÿ,;:] )[A-Z][\w'-]+(?: [A-Z][\w'-]+)*")
@@ -64,19 +68,17 @@ class Information:
     ) -> None:
         self._stems = [stems_of(sentence) for sentence in sentences]
         frequency = Counter(stem for stems in self._stems for stem in stems)
-        named = _names_and_quotes(sentences)
+        text = "\n".join(sentences)
+        named = stems_of(" ".join((*_NAMES.findall(text), *_QUOTED.findall(text))))
         self._weights = {
             stem: log(1 + len(sentences) / count) * _kind(stem, named) for stem, count in frequency.items()
         }
         self._shares = factors or [share_of(sentence) for sentence in sentences]
-        every = [self._worth(stems, index) for index, stems in enumerate(self._stems)]
+        # What is known, or counts not, has a small worth still: room may be left.
+        self._rests = [_KNOWN * self._worth(stems, index) for index, stems in enumerate(self._stems)]
         for index, only in enumerate(counted):
             self._stems[index] &= self._stems[index] if only is None else only
-        # What is known, or counts not, has a small worth still: room may be left.
-        self._rests = [_KNOWN * worth for worth in every]
-        self.worths = [
-            self._worth(stems, index) + self._rests[index] for index, stems in enumerate(self._stems)
-        ]
+        self.worths = [self._worth(stems, at) + self._rests[at] for at, stems in enumerate(self._stems)]
 
     def best(
         self,
@@ -133,36 +135,26 @@ def newest_of_frames(sentences: Sequence[str]) -> frozenset[int]:
     """
     said: dict[str, list[int]] = {}
     for index, sentence in enumerate(sentences):
-        if outline := frame_outline(sentence):
-            said.setdefault(outline, []).append(index)
-    return frozenset(
-        indexes[-1]
-        for indexes in said.values()
-        if any(sentences[index] != sentences[indexes[-1]] for index in indexes)
-    )
+        said.setdefault(_frame(sentence), []).append(index)
+    said.pop("", None)
+    return frozenset(found[-1] for found in said.values() if len({sentences[at] for at in found}) > 1)
 
 
-_MAY_HOLD_VALUE = re.compile(r"[\d/_@=]|\.[a-z]")
-_MARKS = ".,:;!?*'’\"`()[]"
-# Words of a frame; a longer sentence says more than one thing.
-_LONGEST_FRAME = 30
-
-
-def frame_outline(sentence: str) -> str:
+def _frame(sentence: str) -> str:
     """The words without any value, the same for all sentences of a frame; "" for one without a value."""
-    if sentence[-1:] in ("?", "？"):
-        return ""
-    dates = _dates()
     low = _UNSPACED.sub(lambda run: f" {' '.join(run[0])} ", sentence.lower())
     words = _QUOTED.sub(" 0 ", low).split()
-    if len(words) > _LONGEST_FRAME:
-        return ""
-    open_words = [
-        "" if word in dates or _MAY_HOLD_VALUE.search(word) else word.strip(_MARKS) for word in words
+    stripped = [word.strip(_MARKS) for word in words]
+    months, days = entries("months"), entries("weekdays")
+    values = [
+        bool(_MAY_HOLD_VALUE.search(word)) or bare in months or bare in days
+        for word, bare in zip(words, stripped, strict=True)
     ]
+    if len(words) > _LONGEST_FRAME or sentence[-1:] in ("?", "？") or not any(values):
+        return ""
     leads = entries("leads")
-    kept = [word for word in open_words if word and word not in leads]
-    return " ".join(kept) if len(kept) < len(words) else ""
+    said = (bare for bare, is_value in zip(stripped, values, strict=True) if not is_value)
+    return " ".join(bare for bare in said if bare and bare not in leads)
 
 
 def forget_stems() -> None:
@@ -182,16 +174,6 @@ def _stem(word: str) -> str:
     return word
 
 
-def _names_and_quotes(sentences: Sequence[str]) -> frozenset[str]:
-    """Stems of names (a capital inside a sentence) and of quoted words."""
-    text = "\n".join(sentences)
-    return frozenset(
-        _stem(word)
-        for part in (*_NAMES.findall(text), *_QUOTED.findall(text))
-        for word in plain(part).translate(_SPLIT).split()
-    )
-
-
 def _kind(stem: str, named: frozenset[str]) -> float:
     if not stem.isalpha() and any(map(str.isdigit, stem)):
         return _VALUE
@@ -206,12 +188,6 @@ def share_of(sentence: str) -> float:
     if opening("filler").match(plain(sentence)) and not any(map(str.isdigit, sentence)):
         share *= _SMALL_TALK
     return share
-
-
-@lru_cache(maxsize=1)
-def _dates() -> frozenset[str]:
-    days = entries("months") | entries("weekdays") | _HALVES_OF_DAY
-    return days | {f"{day}{mark}" for day in days for mark in ".,!"}
 
 
 @lru_cache(maxsize=1)

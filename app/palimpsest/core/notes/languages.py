@@ -12,13 +12,8 @@ from importlib.resources import files
 CODES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "ru", "ja", "zh", "ko")
 # Written without spaces between words.
 _UNSPACED = ("zh", "ja")
-KEYS = (
-    *("words", "common", "leads", "assent", "filler", "offer", "request", "months", "weekdays"),
-    *("intends", "picture"),
-)
+KEYS = ("words", "leads", "assent", "filler", "offer", "request", "months", "weekdays", "intends")
 _BETWEEN_WORDS = r"[\s\"':]+"
-# ' and - stay: "don't" and "off-limits" are words.
-_PUNCTUATION = str.maketrans(dict.fromkeys('.,;:!?()[]{}"“”„«»*_`…¿¡<>|/=+~#', " "))
 _TYPOGRAPHIC = str.maketrans("’‘＇", "'''")
 
 
@@ -30,29 +25,22 @@ def plain(text: str) -> str:
     return text.replace("*", "").replace("`", "")
 
 
-def words_in(plain_text: str) -> frozenset[str]:
-    """The distinct words of a plain text; text without spaces is one word."""
-    return frozenset(plain_text.translate(_PUNCTUATION).split())
-
-
-def table_of(code: str, text: str) -> dict[str, list[str]]:
-    """The comma-separated entries of a table under each key, in order; ValueError for any other line."""
-    table: dict[str, list[str]] = {key: [] for key in KEYS}
-    for line in filter(None, map(str.strip, text.splitlines())):
-        key, colon, listed = line.partition(": ")
-        if line.startswith("#"):
-            continue
-        if not colon or key not in table:
-            raise ValueError(f"cues/{code}.txt: no such key: {line}")
-        table[key].extend(part.strip() for part in listed.split(",") if part.strip())
-    return table
-
-
 @lru_cache(maxsize=1)
 def tables() -> dict[str, dict[str, list[str]]]:
-    """Every table by the code of its language, English first."""
+    """The entries under each key of each table by the code of its language, English first.
+
+    KeyError for a line with another key.
+    """
     folder = files("palimpsest.core.notes").joinpath("cues")
-    return {code: table_of(code, folder.joinpath(f"{code}.txt").read_text("utf-8")) for code in CODES}
+    found: dict[str, dict[str, list[str]]] = {}
+    for code in CODES:
+        table: dict[str, list[str]] = {key: [] for key in KEYS}
+        found[code] = table
+        for line in folder.joinpath(f"{code}.txt").read_text("utf-8").splitlines():
+            key, _, listed = line.partition(": ")
+            if line and not line.startswith("#"):
+                table[key].extend(part.strip() for part in listed.split(",") if part.strip())
+    return found
 
 
 @lru_cache(maxsize=32)
@@ -62,20 +50,14 @@ def entries(key: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=16)
-def phrases(key: str) -> re.Pattern[str]:
-    """Matches one of the phrases under a key in a plain text; whole words where a language has spaces."""
+def opening(key: str) -> re.Pattern[str]:
+    """Matches one of the phrases under a key where a plain text or a clause opens with it, behind marks.
+
+    Whole words where a language has spaces.
+    """
     found = []
     for code, table in tables().items():
-        joined = "|".join(
-            _BETWEEN_WORDS.join(map(re.escape, phrase.split()))
-            for phrase in sorted(table[key], key=len, reverse=True)
-        )
-        if joined:
+        phrases = (map(re.escape, phrase.split()) for phrase in sorted(table[key], key=len, reverse=True))
+        if joined := "|".join(map(_BETWEEN_WORDS.join, phrases)):
             found.append(f"(?:{joined})" if code in _UNSPACED else rf"\b(?:{joined})(?!\w)")
-    return re.compile("|".join(found))
-
-
-@lru_cache(maxsize=16)
-def opening(key: str) -> re.Pattern[str]:
-    """Matches one of these phrases behind marks: where a text or a clause opens with it."""
-    return re.compile(rf"\W*(?:{phrases(key).pattern})")
+    return re.compile(rf"\W*(?:{'|'.join(found)})")

@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal[
-    "rule",
-    "request",
-    "change",
-    "command",
-    "failure",
-    "task",
-    "open",
-    "read",
-    "fact",
-    "picture",
-]
+Kind = Literal["rule", "request", "change", "command", "failure", "task", "open", "read", "fact", "picture"]
 Speaker = Literal["user", "assistant", "system", "tool"]
 
 
@@ -98,13 +87,14 @@ class Action:
 class Command:
     """A command. `ok` is None while it runs; `said` is its first error or its last summary line.
 
-    `only_files`: it did nothing but the file changes beside it.
+    `does`: "files" when it did nothing but the file changes beside it, "more" when it changed more than files
+    (a commit, an installation).
     """
 
     line: str
     ok: bool | None
     said: str
-    only_files: bool = False
+    does: Literal["", "files", "more"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +200,6 @@ def word_set(text: str) -> frozenset[str]:
 def ranked_words(text: str) -> tuple[str, ...]:
     """The words of such a table in their order, where the first that is found counts."""
     return tuple(text.split())
-
-
-def entries(text: str) -> tuple[str, ...]:
-    """The entries of a table written as one text, with "|" between them."""
-    return tuple(text.split("|"))
 
 
 def counted(text: str) -> str:

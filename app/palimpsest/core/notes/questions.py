@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from palimpsest.core.notes.languages import entries, opening, phrases, plain, words_in
+from palimpsest.core.notes.facts import stems_of
+from palimpsest.core.notes.languages import entries, opening, plain
 from palimpsest.core.notes.sentences import prose_of, sentences_of
 
 # Words, and characters of a text without spaces. A longer answer can be understood without its question.
@@ -67,11 +68,6 @@ def is_intention(sentence: str) -> bool:
     return opening("intends").match(plain(sentence)) is not None
 
 
-def mentions_picture(sentence: str) -> bool:
-    """True for a sentence with a word for a picture."""
-    return phrases("picture").search(plain(sentence)) is not None
-
-
 def is_short_answer(text: str) -> bool:
     """True for a short answer that cannot be understood without the question before it.
 
@@ -108,8 +104,7 @@ def is_small_talk(text: str) -> bool:
     match = opening("filler").match(low)
     if match is None:
         return False
-    rest = words_in(low[match.end() :])
-    return len(rest - entries("words") - entries("common")) < _LEAST_WORDS
+    return len(stems_of(low[match.end() :])) < _LEAST_WORDS
 
 
 def _is_value(word: str) -> bool:

@@ -8,15 +8,15 @@ command or a failure every block must show. A question is open while no user mes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from types import MappingProxyType
 
 import msgspec
 
 from palimpsest.core.history.message import RESULT_ROLES, Message
-from palimpsest.core.notes.actions import forget_keys
 from palimpsest.core.notes.effects import effects_in_text, effects_of, open_file_after
 from palimpsest.core.notes.facts import forget_stems, newest_of_frames, stems_of
 from palimpsest.core.notes.note import (
@@ -44,12 +44,11 @@ from palimpsest.core.notes.questions import (
     is_short_answer,
     is_small_talk,
     is_whole,
-    mentions_picture,
     question_in,
 )
 from palimpsest.core.notes.rules import rules_in
 from palimpsest.core.notes.sentences import sentences_of
-from palimpsest.core.notes.tool_words import forget_tools, tool_named
+from palimpsest.core.notes.tool_words import tool_named
 from palimpsest.core.text.message_text import (
     LEFT_OUT,
     ToolCall,
@@ -142,6 +141,15 @@ def notes_of(messages: Sequence[Message]) -> Notes:
     return _current_notes(reading)
 
 
+class _Cache:
+    """Readings of folded messages by a digest of these; replaced, never changed: threads share it."""
+
+    readings: Mapping[bytes, _Reading] = MappingProxyType({})
+
+
+_cache = _Cache()
+
+
 def notes_of_fold(
     folded: Sequence[tuple[bytes, Message]], tail: Sequence[Message], turns: int = 0
 ) -> tuple[Note, ...]:
@@ -150,11 +158,27 @@ def notes_of_fold(
     The tail is read too, because it decides what holds. Messages that an earlier fold read are taken from
     the cache. `turns` is the number of user turns before the first message.
     """
-    reading = _cache.of(folded, turns) or _Reading(turns)
+    digest, reading = sha256(turns.to_bytes(8)), _Reading(turns)
+    for chain, _ in folded:
+        digest.update(chain)
+        reading = _cache.readings.get(digest.digest(), reading)
+    reading = reading.copy()
     _read(reading, [message for _, message in folded[reading.read :]])
-    _cache.keep(folded, turns, reading)
+    kept = {**_cache.readings, digest.digest(): reading.copy()}
+    # The oldest go. What is lost to a race between threads is read again.
+    while sum(len(each.notes) + 1 for each in kept.values()) > _MOST_KEPT:
+        del kept[next(iter(kept))]
+    _cache.readings = kept
     _read(reading, tail)
     return _current_notes(reading).notes
+
+
+def forget_conversations() -> None:
+    """Forgets what was read of any conversation: readings, and the sentences and words in caches (P6)."""
+    _cache.readings = {}
+    sentences_of.cache_clear()
+    forget_stems()
+    tool_named.cache_clear()
 
 
 def _read(reading: _Reading, messages: Iterable[Message]) -> None:
@@ -192,71 +216,16 @@ def _current_notes(reading: _Reading) -> Notes:
     facts = [note for note in notes if note.kind == "fact" and note.by == "user"]
     newest = {id(facts[index]) for index in newest_of_frames([note.text for note in facts])}
     notes = [replace(note, binds=True) if id(note) in newest else note for note in notes]
-    notes += [*reading.rules.values(), *reading.tasks, *_open_notes(reading)]
+    waits = [
+        *([f'asked of the user: "{reading.asked}"'] if reading.asked else []),
+        *(
+            f"no result yet: {c.name} {on_one_line(c.arguments)[:_CALL_CHARS]}"
+            for c in reading.calls.values()
+        ),
+    ]
+    notes += [*reading.rules.values(), *reading.tasks]
+    notes += [reading.note("open", text, "assistant", binds=True) for text in waits]
     return Notes(tuple(sorted(notes, key=lambda note: note.place)), reading.running)
-
-
-def _open_notes(reading: _Reading) -> Iterator[Note]:
-    if reading.asked:
-        yield reading.note("open", f'asked of the user: "{reading.asked}"', "assistant", binds=True)
-    for call in reading.calls.values():
-        text = f"no result yet: {call.name} {on_one_line(call.arguments)[:_CALL_CHARS]}"
-        yield reading.note("open", text, "assistant", binds=True)
-
-
-def _digests(folded: Sequence[tuple[bytes, Message]], turns: int) -> Iterator[bytes]:
-    """The digest of each beginning of the folded messages, the empty one first."""
-    digest = sha256(turns.to_bytes(8))
-    yield digest.digest()
-    for chain, _ in folded:
-        digest.update(chain)
-        yield digest.digest()
-
-
-class _ReadingCache:
-    """A cache of readings of folded messages, by the chain digests of these.
-
-    Threads share it: the dictionary is never changed, only replaced. An entry lost to a race between them is
-    read again.
-    """
-
-    def __init__(self) -> None:
-        self._readings: dict[bytes, _Reading] = {}
-
-    def of(self, folded: Sequence[tuple[bytes, Message]], turns: int) -> _Reading | None:
-        """A copy of the longest reading of a prefix of `folded`; None without any."""
-        readings = self._readings
-        lengths = {reading.read for reading in readings.values()}
-        found = None
-        for place, digest in enumerate(_digests(folded, turns)):
-            if place in lengths:
-                found = readings.get(digest, found)
-        return found.copy() if found else None
-
-    def forget(self) -> None:
-        """Forgets all readings."""
-        self._readings = {}
-
-    def keep(self, folded: Sequence[tuple[bytes, Message]], turns: int, reading: _Reading) -> None:
-        """Stores a copy; the oldest entries go when the cache has too many notes."""
-        *_, digest = _digests(folded, turns)
-        readings = {key: each for key, each in self._readings.items() if key != digest}
-        readings[digest] = reading.copy()
-        while sum(len(each.notes) + 1 for each in readings.values()) > _MOST_KEPT:
-            del readings[next(iter(readings))]
-        self._readings = readings
-
-
-_cache = _ReadingCache()
-
-
-def forget_conversations() -> None:
-    """Forgets what was read of any conversation: readings, and the sentences and words in caches (P6)."""
-    _cache.forget()
-    sentences_of.cache_clear()
-    forget_keys()
-    forget_stems()
-    forget_tools()
 
 
 def _clean(message: Message) -> str:
@@ -274,12 +243,11 @@ def _read_user(reading: _Reading, text: str, name: str) -> None:
     words = _new_lines(reading, text)
     for mime, size in pictures:
         kind = f"{mime}, {int(size):,} bytes" if size else mime
+        # People write of a picture where they attach it: at the end.
+        *_, last = ("", *(sentences_of(words or text) or (words or text,)))
+        about = cut_middle(on_one_line(last), _PICTURE_CHARS)
         shown = f"a picture ({kind}) was shown here; it is not visible now"
-        if text:
-            # The sentence that mentions a picture, else the last one.
-            sentences = sentences_of(words or text) or (words or text,)
-            about = on_one_line(next(filter(mentions_picture, sentences), sentences[-1]))
-            shown += f', with the words "{cut_middle(about, _PICTURE_CHARS)}"'
+        shown += f', with the words "{about}"' if about else ""
         reading.keep(reading.note("picture", shown, "user", binds=True))
     asked, reading.asked = reading.asked, ""
     _, *labelled = _SPEAKER.split(text) if "]:" in text else [""]
@@ -363,18 +331,13 @@ def is_informative(sentence: str) -> bool:
 
 
 def _read_result(reading: _Reading, call: ToolCall, result: str) -> None:
-    effects = effects_of(call, result, reading.opened)
-    ran = "\n".join(each.line for each in effects if isinstance(each, Command) and each.ok)
-    told = {each for each in effects if isinstance(each, Action) and each.name in ran}
-    for effect in effects:
-        if effect not in told:
-            # `pip install x` is told by its command, which has the outcome.
-            _add_effect(reading, effect, binds=bool(told) and isinstance(effect, Command))
+    for effect in effects_of(call, result, reading.opened):
+        _add_effect(reading, effect)
     reading.opened = open_file_after(call, result) or reading.opened
 
 
-def _add_effect(reading: _Reading, effect: Effect, *, binds: bool = False) -> None:
-    """Adds an effect; a success resolves the failures with one of its names. `binds`: a command that acts."""
+def _add_effect(reading: _Reading, effect: Effect) -> None:
+    """Adds an effect; a success resolves the failures with one of its names."""
     match effect:
         case FileChange():
             _resolve_failures(reading, effect.path)
@@ -382,8 +345,8 @@ def _add_effect(reading: _Reading, effect: Effect, *, binds: bool = False) -> No
         case Command():
             said = f", {effect.said}" if effect.said else ""
             text = f"`{effect.line}`: {_OUTCOMES[effect.ok]}{said}"
-            subject = "" if effect.only_files else effect.line
-            note = reading.note("command", text, "tool", binds=binds, subject=subject)
+            subject = "" if effect.does == "files" else effect.line
+            note = reading.note("command", text, "tool", binds=effect.does == "more", subject=subject)
             key = reading.keep(note, ("command", text))
             # The newest run counts; a failed one binds.
             reading.commands[effect.line] = key if effect.ok is False else None
@@ -414,13 +377,11 @@ def _add_effect(reading: _Reading, effect: Effect, *, binds: bool = False) -> No
 
 def _resolve_failures(reading: _Reading, *names: str) -> None:
     """Forgets the failures about these names: one of them succeeded or failed again."""
-    resolved = [
-        failure
-        for failure in reading.failed
-        if any(same_file(name, about) for name in names for about in failure.about)
-    ]
-    for failure in resolved:
-        del reading.failed[failure]
+    reading.failed = {
+        failure: key
+        for failure, key in reading.failed.items()
+        if not any(same_file(name, about) for name in names for about in failure.about)
+    }
 
 
 def _add_rule(reading: _Reading, rule: str, by: Speaker, name: str = "") -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from palimpsest.core.notes.note import word_set
 from palimpsest.core.text.message_text import longest_run
 
 # Characters that are read of a text. Pasted logs have megabytes; requests stand in front of them.
@@ -44,15 +45,12 @@ _BULLET = re.compile(r"[ \t]*(?:[-*+•–‣]|\(?\d{1,3}[.)])[ \t]+(?=\S)")
 _HEADING = re.compile(r"\s*#{1,6}\s+")
 _END = re.compile(r"[.!?\n…。！？](?:(?<=\n)|[.!?…\"'”’»)\]*_`]*(?=\s)|(?<=[。！？])[。！？」』”）]*)")
 # A full stop after these does not end a sentence.
-_ABBREVIATIONS = frozenset(
-    re.findall(
-        r"\S+",
-        """e.g i.e eg ie dr mr mrs ms prof st vs approx ca cf inc ltd jr sr sra dra mme mlle z.b bzw d.h u.a
-        usw evtl ggf inkl p.ej ej pág p.ex ex núm sig dott bijv resp al np tj т.е т.д др""",
-    )
+_ABBREVIATIONS = word_set(
+    "e.g i.e eg ie dr mr mrs ms prof st vs approx ca cf inc ltd jr sr sra dra mme mlle z.b bzw d.h u.a usw"
+    " evtl ggf inkl p.ej ej pág p.ex ex núm sig dott bijv resp al np tj т.е т.д др"
 )
 # Nor after these before a number: "No. 5", but "I said no."
-_BEFORE_NUMBER = frozenset({"no", "nr", "fig", "vol", "p", "pp"})
+_BEFORE_NUMBER = word_set("no nr fig vol p pp")
 _LONGEST_ABBREVIATION = max(map(len, _ABBREVIATIONS)) + 2
 # "am 3. Mai": an ordinal, in languages that write it with a full stop.
 _MONTH = re.compile(
@@ -197,18 +195,7 @@ def _add(found: list[str], part: str, item: bool) -> None:
     if len(stripped) <= LONGEST:
         found.append(stripped)
     elif item:
-        found.extend(sentence for sentence in _split(stripped) if len(sentence) <= LONGEST)
-
-
-def _split(prose: str) -> list[str]:
-    start = 0
-    parts = []
-    for match in _END.finditer(prose):
-        at, end = match.span()
-        if prose[at] != "\n" and not (prose[at] == "." and _continues(prose, start, at, end)):
-            parts.append(prose[start:end].strip())
-            start = end
-    return [part for part in (*parts, prose[start:].strip()) if part]
+        found.extend(sentences_of(stripped))
 
 
 # An announcement to look at something is not a decision.

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from palimpsest.core.history.message import RESULT_ROLES, Message
-from palimpsest.core.notes.actions import key_arguments
-from palimpsest.core.notes.effects import effects_in_text, effects_of
+from palimpsest.core.notes.effects import effects_in_text, effects_of, key_arguments
 from palimpsest.core.notes.facts import stems_of
 from palimpsest.core.notes.note import (
     COMMAND_CHARS,

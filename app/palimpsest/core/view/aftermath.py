@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from palimpsest.core.history.message import RESULT_ROLES, Conversation, Message
 from palimpsest.core.notes.effects import effects_of
-from palimpsest.core.notes.note import Action, FileChange
+from palimpsest.core.notes.note import Action, Command, FileChange
 from palimpsest.core.text.message_text import ToolCall, calls_of, text_of
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import folded_in
@@ -53,4 +53,7 @@ def aftermath_of(talk: Conversation, made: Compaction, start: int, end: int) -> 
 
 def _changes(call: ToolCall, result: Message | None) -> bool:
     effects = effects_of(call, text_of(result) if result else None)
-    return any(isinstance(effect, FileChange | Action) for effect in effects)
+    return any(
+        isinstance(effect, FileChange | Action) or (isinstance(effect, Command) and effect.does == "more")
+        for effect in effects
+    )
