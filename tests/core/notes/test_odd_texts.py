@@ -11,7 +11,7 @@ from palimpsest.core.notes.edits import changes_of_patch, edits_in_text
 from palimpsest.core.notes.effects import effects_in_text, effects_of
 from palimpsest.core.notes.facts import Information, newest_of_frames
 from palimpsest.core.notes.note import ranked_words
-from palimpsest.core.notes.questions import question_in
+from palimpsest.core.notes.reader import question_in
 from palimpsest.core.notes.results import result_of
 from palimpsest.core.notes.rules import rules_in
 from palimpsest.core.notes.sentences import sentences_of

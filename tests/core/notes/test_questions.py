@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.core.notes.questions import is_short_answer, question_in
+from palimpsest.core.notes.reader import is_short_answer, question_in
 
 
 @pytest.mark.parametrize(
