@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.acceptance import SummaryReply, accepted, whole_part
+from palimpsest.core.summary.acceptance import accepted, whole_part
 from palimpsest.core.summary.asking import INSTRUCTIONS, appended_request, record_requests
-from palimpsest.core.summary.forms import CONTENTS, HANDOFF
-from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
-from palimpsest.core.summary.sections import TITLES
+from palimpsest.core.summary.forms import CONTENTS, HANDOFF, TITLES
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryReply, SummaryRequest
 from palimpsest.errors import SummaryRejected
 
 from tests.core.summary.talk import calls, count, result, says, source, user

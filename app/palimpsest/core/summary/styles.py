@@ -10,7 +10,7 @@ from msgspec import structs
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.acceptance import SummaryReply, accepted
+from palimpsest.core.summary.acceptance import ATTRIBUTION, accepted, checked_answer, tool_lines
 from palimpsest.core.summary.asking import (
     COMPLETE,
     RecordRequest,
@@ -19,8 +19,6 @@ from palimpsest.core.summary.asking import (
     record_requests,
 )
 from palimpsest.core.summary.block import Frame, record_block
-from palimpsest.core.summary.extraction import ToolAllowList, as_read
-from palimpsest.core.summary.fitting import lines_within
 from palimpsest.core.summary.forms import (
     DECISIONS,
     DISCOVERIES,
@@ -30,11 +28,10 @@ from palimpsest.core.summary.forms import (
     Form,
     form_of,
 )
-from palimpsest.core.summary.grounding import ATTRIBUTION, checked_answer, tool_lines
-from palimpsest.core.summary.prompt import SummaryLimits
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryReply, as_read
 from palimpsest.core.summary.record import Entry, Record, cut_to_room, decoded, record_of
 from palimpsest.core.summary.session_lists import CAPS, DELTA_INVALID, list_lines, merged, reply_of
-from palimpsest.core.summary.source import CountText, SummarySource
+from palimpsest.core.summary.source import CountText, SummarySource, lines_within
 from palimpsest.core.summary.working import ENOUGH_SLOTS, WorkingState, working_state
 from palimpsest.core.text.fence import unfenced
 from palimpsest.core.wire.json_text import plain_values
@@ -91,10 +88,10 @@ class RecordStyle:
                     yield request
             return
         if policy.style == "rolling":
-            tools = ToolAllowList(frozenset(policy.read_tools), policy.read_tool_prefixes)
-            source = replace(as_read(source, tools), room=min(source.room, policy.rollup_tokens))
+            source = as_read(source, policy.read_tools, policy.read_tool_prefixes)
+            source = replace(source, room=min(source.room, policy.rollup_tokens))
         elif form.template:
-            source = as_read(source, ToolAllowList())
+            source = as_read(source)
         yield from record_requests(source, limits, count_text, focus, form)
 
     def accepted(

@@ -32,12 +32,6 @@ def test_a_read_says_what_the_file_holds() -> None:
 
 
 @pytest.mark.spec("D03")
-def test_a_read_of_a_part_says_which() -> None:
-    (read,) = actions(calls("Read", file_path="src/app.py", offset=40, limit=2), result("a\nb"))
-    assert read.detail == "lines 40-41; 2 lines"
-
-
-@pytest.mark.spec("D03")
 @pytest.mark.parametrize(
     ("tool", "old", "new"),
     [

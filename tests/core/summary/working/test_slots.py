@@ -276,16 +276,10 @@ def environment(*messages: Message) -> dict[str, str]:
 
 
 @pytest.mark.spec("D09")
-def test_versions_are_those_that_a_command_or_a_manifest_states() -> None:
+def test_versions_are_those_that_a_command_states() -> None:
     asked = calls("Bash", "a", command="node --version"), result("v20.11.1\n", "a")
     failed = calls("Bash", "d", command="python --version"), result("bash: python: not found", "d")
-    manifest = '{\n  "dependencies": {\n    "express": "^4.18.2",\n    "left-pad": "1.3.0"\n  }\n}'
-    read = calls("Read", "b", file_path="app/package.json"), result(manifest, "b")
-    assert environment(*asked, *failed, *read) == {
-        "node": "20.11.1",
-        "express": "4.18.2",
-        "left-pad": "1.3.0",
-    }
+    assert environment(*asked, *failed) == {"node": "20.11.1"}
 
 
 @pytest.mark.spec("D09")
