@@ -36,7 +36,8 @@ _REASONING_OR_CALL = re.compile(
 _DATA = re.compile(r"\s*(?:```\w*\s*)?(?:\[?\s*\[?\s*\{\s*\"|<(?:!doctype|html)\b)", re.IGNORECASE)
 # Beginnings of error messages and refusals, in texts that may be nothing else (characters).
 _REFUSAL = re.compile(
-    r"\W*(?:(?:an? |the )?(?:\w+ )?(?:error|exception|traceback|timeout)\b|\d{3} [a-z]|failed to |as an ai\b"
+    r"\W*(?:(?:error|exception|traceback|timeout)\b|\d{3} [a-z]|failed to |as an ai\b"
+    r"|(?:an? |the )?(?:\w+ )?(?:error|exception) (?:occurred|while|during|generating)"
     r"|(?:i(?:['\u2019]m| am)? |we are )?(?:sorry|unable to|afraid|can(?:no|['\u2019])t)\b"
     r"|rate limit|service unavailable|request timed out|nothing to summari[sz]e|no new messages"
     r"|(?:no |previous )?(?:conversation )?(?:summary|history) (?:is |was |could )?(?:failed|un|not )\w*)",
@@ -105,9 +106,9 @@ def accepted(
     if reply.finish_reason == "length":
         text = whole_part(text)
     # A request on the conversation's own prompt has its instructions in the question.
-    if _shared(request.system or (request.user if request.shown else ""), text) > _RECITED_SHARE:
+    if _shared(request.user if request.is_appended else request.system, text) > _RECITED_SHARE:
         raise SummaryRejected("the summary repeats its instructions")
-    if any(_shared(given, text) > _ECHO_SHARE for given in (request.user, request.shown)):
+    if _shared(request.user, text) > _ECHO_SHARE:
         raise SummaryRejected("the summary repeats its input")
     # What our prompt says of a section is no part of it.
     for content in CONTENTS:

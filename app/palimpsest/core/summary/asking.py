@@ -6,7 +6,6 @@ secrets (A17) and of data that is not text (A22).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,8 +41,6 @@ from palimpsest.core.summary.source import CountText, SummarySource, clipped
 from palimpsest.core.text.fence import escaped, sendable
 from palimpsest.core.text.message_text import cut_to, text_of
 from palimpsest.core.text.secrets import clean, without_secrets
-from palimpsest.core.view.masking import text_of as shown_text
-from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import SummaryRejected
 
 # D11: tokens of an answer, characters of a question for gaps and of one message in it.
@@ -314,7 +311,7 @@ def appended_request(
     question = msgspec.json.encode({"role": "user", "content": text})
     first, last = _span([number for number, _ in unread(source, record)], record)
     asked = RecordRequest((*shown, question), "", text, max_tokens, record, source, first, last)
-    return replace(asked, shown="\n".join(map(_text_in, shown)), is_free=asking.is_free)
+    return replace(asked, is_appended=True, is_free=asking.is_free)
 
 
 def _with_gaps(piece: Sequence[tuple[int, str]]) -> str:
@@ -331,12 +328,6 @@ def _with_gaps(piece: Sequence[tuple[int, str]]) -> str:
 
 def _beginning(message: Message) -> str:
     return " ".join(without_secrets(text_of(message)).split())[:_QUOTED_CHARS]
-
-
-def _text_in(raw: bytes) -> str:
-    """The text of a message, to find an answer that repeats it; "" where it has none."""
-    fields = json.loads(raw.decode("utf-8", "replace"), parse_int=str, parse_float=str, strict=False)
-    return shown_text(as_chat(fields))
 
 
 def appended_tokens(limits: SummaryLimits, count_text: CountText, form: Form) -> int:
@@ -358,19 +349,17 @@ def accepted_record(
         raise SummaryRejected("the answer has no lines of a record")
     # What no entry covers yet may have left the view before.
     whole, earlier = replace(source, since=0), f"{record.text}\n{record.state}"
-    answer = msgspec.structs.replace(
-        answer,
-        entry=checked_answer(answer.entry, whole, earlier),
-        state=checked_answer(answer.state, whole, earlier),
-    )
     # What the record or the question says word for word is not said again.
     told = f"{record.text}\n{_FORM}\n{_CONTENT}"
     lines = [
-        line for line in answer.entry.split("\n") if len(line.split()) < _LEAST_REPEATED or line not in told
+        line
+        for line in checked_answer(answer.entry, whole, earlier).split("\n")
+        if len(line.split()) < _LEAST_REPEATED or line not in told
     ]
     if not any(line.strip() and not line.startswith("#") for line in lines):
         raise SummaryRejected("the answer says nothing that the record does not")
-    answer = msgspec.structs.replace(answer, entry="\n".join(lines))
+    state = checked_answer(answer.state, whole, earlier)
+    answer = msgspec.structs.replace(answer, entry="\n".join(lines), state=state)
     users = (text_of(each) for each in source.messages if each.role == "user" or each.is_instruction)
     return with_entry(record, answer, request.first, request.last, users)
 

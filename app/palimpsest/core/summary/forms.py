@@ -109,41 +109,40 @@ class Form:
 
 EPISODES = Form()
 
-# The nine sections of `handoff` (A15).
-TITLES = (
-    "Primary request and intent",
-    "User messages",
-    "Work completed",
-    "Errors and fixes",
-    "Key technical details",
-    "Decisions made",
-    "Pending/incomplete",
-    "Current state",
-    "Recommended next step",
-)
-# What belongs under each of the nine sections (A15), and the notes there.
-_NINE: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("the goal, and what would finish it", ("first",)),
-    (
-        "what the user asked, corrected, allowed, forbade; what binds in the user's words",
-        ("rule", "request", "said"),
-    ),
-    ("what was done, with files and results; what cannot be taken back, with its ids", ("change",)),
-    ("what failed, its exact message, what cured it or that nothing has", ("failure",)),
-    ("facts needed to go on", ("fact", "read", "picture")),
-    ("what was decided and why; what was rejected", ()),
-    ("each open item with its next step; unanswered questions", ("open", "task")),
-    ("where exactly work stopped", ("command",)),
-    ("in the user's words; never an invented one", ()),
-)
+# A15.
 HANDOFF = Form(
-    tuple(FormSection(title, *row) for title, row in zip(TITLES, _NINE, strict=True)),
-    rest=TITLES[2],
-    state=TITLES[7],
+    (
+        FormSection("Primary request and intent", "the goal, and what would finish it", ("first",)),
+        FormSection(
+            "User messages",
+            "what the user asked, corrected, allowed, forbade; what binds in the user's words",
+            ("rule", "request", "said"),
+        ),
+        FormSection(
+            "Work completed",
+            "what was done, with files and results; what cannot be taken back, with its ids",
+            ("change",),
+        ),
+        FormSection(
+            "Errors and fixes",
+            "what failed, its exact message, what cured it or that nothing has",
+            ("failure",),
+        ),
+        FormSection("Key technical details", "facts needed to go on", ("fact", "read", "picture")),
+        FormSection("Decisions made", "what was decided and why; what was rejected"),
+        FormSection(
+            "Pending/incomplete", "each open item with its next step; unanswered questions", ("open", "task")
+        ),
+        FormSection("Current state", "where exactly work stopped", ("command",)),
+        FormSection("Recommended next step", "in the user's words; never an invented one"),
+    ),
+    rest="Work completed",
+    state="Current state",
     # A19.
     clamps=(3_000, 1_500, 1_200, 800),
     is_numbered=True,
 )
+TITLES = tuple(HANDOFF.titles)
 
 LISTS_TITLE = "SESSION STATE"
 # B08, B15; B07 names the parts of a question.

@@ -40,8 +40,6 @@ from palimpsest.core.wire.json_text import plain_values
 _KNOWN_TOKENS = 1_000
 # The share of a block for lines of the preset's own.
 _OWN_SHARE = 1 / 6
-# The extraction that fills slots is version 2; version 1 was one summary of everything older.
-_SLOT_FORM = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +77,8 @@ class RecordStyle:
         if form.is_by_code:
             state = self.state(source)
             if policy.llm_extraction and state.populated < ENOUGH_SLOTS:
-                frame = Frame(_KNOWN_TOKENS, count_text, policy.summary_tag)
-                known = record_block(
-                    source, Record(()), frame, form, _own_lines(form, Record(()), state, frame)
-                )
+                frame, record = Frame(_KNOWN_TOKENS, count_text, policy.summary_tag), Record(())
+                known = record_block(source, record, frame, form, _own_lines(form, record, state, frame))
                 request = gaps_request(_of_code(source), unfenced(known), limits, count_text, focus)
                 if request is not None:
                     yield request
@@ -112,17 +108,16 @@ class RecordStyle:
         # A broken delta leaves the lists unchanged (B09).
         text, changes, is_broken = reply_of(reply.text)
         record = accepted_record(replace(reply, text=text), request, replaced_tokens, count_text)
-        binding = [change.text for kind, change in changes if kind in ("decisions", "constraints")]
-        tools = tool_lines(binding, source, so_far.text)
-        changes = [
-            (
-                kind,
-                structs.replace(change, text=ATTRIBUTION + change.text) if change.text in tools else change,
-            )
-            for kind, change in changes
-        ]
-        notes = tuple(dict.fromkeys((*so_far.notes, *([DELTA_INVALID] if is_broken else []))))
-        return structs.replace(record, lists=merged(so_far.lists, changes), notes=notes).encoded()
+        tools = tool_lines([change.text for _, change in changes], source, so_far.text)
+        lists = merged(
+            so_far.lists,
+            [
+                (kind, structs.replace(each, text=f"{ATTRIBUTION * (each.text in tools)}{each.text}"))
+                for kind, each in changes
+            ],
+        )
+        notes = (*so_far.notes, *([DELTA_INVALID] if is_broken else []))
+        return structs.replace(record, lists=lists, notes=tuple(dict.fromkeys(notes))).encoded()
 
     def written(
         self, source: SummarySource, answer: str | None, tokens: int, count_text: CountText
@@ -184,15 +179,13 @@ def state_fields(policy: Policy, stored: bytes, messages: Sequence[Message]) -> 
     """
     if policy.style in ("working_state", "by_content"):
         return plain_values(working_state(messages, policy.max_tool_results)) if messages else {}
-    record = decoded(stored)
-    return (
-        plain_values({kind: record.lists.get(kind, ()) for kind in CAPS}) if record and record.lists else {}
-    )
+    lists = record.lists if (record := decoded(stored)) else {}
+    return plain_values({kind: lists.get(kind, ()) for kind in CAPS}) if lists else {}
 
 
 def slot_count_label(slots: int | None) -> str | None:
     """The number of filled slots of a working state, as `v2:N` (D23); None without one."""
-    return None if slots is None else f"v{_SLOT_FORM}:{slots}"
+    return None if slots is None else f"v2:{slots}"
 
 
 def slots_in(state: Mapping[str, Any]) -> int | None:
