@@ -106,9 +106,9 @@ def accepted(
     if reply.finish_reason == "length":
         text = whole_part(text)
     # A request on the conversation's own prompt has its instructions in the question.
-    if _shared(request.user if request.is_appended else request.system, text) > _RECITED_SHARE:
+    if _shared(request.user if request.shown else request.system, text) > _RECITED_SHARE:
         raise SummaryRejected("the summary repeats its instructions")
-    if _shared(request.user, text) > _ECHO_SHARE:
+    if max(_shared(given, text) for given in (request.user, request.shown)) > _ECHO_SHARE:
         raise SummaryRejected("the summary repeats its input")
     # What our prompt says of a section is no part of it.
     for content in CONTENTS:

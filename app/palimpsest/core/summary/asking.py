@@ -204,10 +204,10 @@ def is_appendable(source: SummarySource) -> bool:
     return bool(asked) and asked == source.numbers[source.since :][-len(asked) :]
 
 
-def _span(numbers: Sequence[int], record: Record) -> tuple[int, int]:
-    """The first and last number that the next entry covers: entries follow each other."""
-    last = numbers[-1]
-    return min(max(record.last + 1, numbers[0]), last), last
+def _span(messages: Sequence[tuple[int, object]], record: Record) -> tuple[int, int]:
+    """The first and last number that the entry of numbered messages covers: entries follow each other."""
+    first, last = messages[0][0], messages[-1][0]
+    return min(max(record.last + 1, first), last), last
 
 
 def record_requests(
@@ -248,7 +248,7 @@ def gaps_request(
     if not said:
         return None
     user = sendable(opening + "\n\n".join(reversed(said)) + closing)
-    first, last = _span([number for number, _ in messages], record)
+    first, last = _span(messages, record)
     asked = RecordRequest(chat_of(GAPS, user), GAPS, user, most, record, source, first, last)
     return replace(asked, is_free=True, is_final=True)
 
@@ -309,9 +309,10 @@ def appended_request(
     if any(f"<{MEMORY_TAG}>".encode() in raw for raw in shown):
         text = f"{text}\n{_WITHOUT_MEMORY}"
     question = msgspec.json.encode({"role": "user", "content": text})
-    first, last = _span([number for number, _ in unread(source, record)], record)
+    first, last = _span(unread(source, record), record)
     asked = RecordRequest((*shown, question), "", text, max_tokens, record, source, first, last)
-    return replace(asked, is_appended=True, is_free=asking.is_free)
+    said = "\n".join(text_of(message) for message in (*(each for _, each in source.fresh), *source.tail))
+    return replace(asked, shown=said, is_free=asking.is_free)
 
 
 def _with_gaps(piece: Sequence[tuple[int, str]]) -> str:
@@ -401,7 +402,7 @@ class _Asking:
         tokens = max(_LEAST_TOKENS, self._tokens() - self.count_text(shown))
         piece, rest = self._piece(messages, max(_LEAST_CHARS, chars), tokens)
         new, tag = _with_gaps(piece), self.form.record_tag
-        first, last = _span([number for number, _ in piece], record)
+        first, last = _span(piece, record)
         if self.form.template:
             # E07.
             wish = f"\n\n{self._focus}" if self.focus else ""

@@ -107,38 +107,30 @@ class Form:
         return next((section.title for section in self.sections if kind in section.notes), "")
 
 
+def _sections(table: str) -> tuple[FormSection, ...]:
+    """The sections of a table: a line for each, with title, content and kinds of notes between bars."""
+    rows = (line.split("|") for line in table.strip().split("\n"))
+    return tuple(FormSection(title, content, tuple(notes.split())) for title, content, notes in rows)
+
+
 EPISODES = Form()
 
-# A15.
+# A15; the clamps are those of A19.
 HANDOFF = Form(
-    (
-        FormSection("Primary request and intent", "the goal, and what would finish it", ("first",)),
-        FormSection(
-            "User messages",
-            "what the user asked, corrected, allowed, forbade; what binds in the user's words",
-            ("rule", "request", "said"),
-        ),
-        FormSection(
-            "Work completed",
-            "what was done, with files and results; what cannot be taken back, with its ids",
-            ("change",),
-        ),
-        FormSection(
-            "Errors and fixes",
-            "what failed, its exact message, what cured it or that nothing has",
-            ("failure",),
-        ),
-        FormSection("Key technical details", "facts needed to go on", ("fact", "read", "picture")),
-        FormSection("Decisions made", "what was decided and why; what was rejected"),
-        FormSection(
-            "Pending/incomplete", "each open item with its next step; unanswered questions", ("open", "task")
-        ),
-        FormSection("Current state", "where exactly work stopped", ("command",)),
-        FormSection("Recommended next step", "in the user's words; never an invented one"),
-    ),
+    _sections("""
+Primary request and intent|the goal, and what would finish it|first
+User messages|what the user asked, corrected, allowed, forbade; what binds in the user's words|\
+rule request said
+Work completed|what was done, with files and results; what cannot be taken back, with its ids|change
+Errors and fixes|what failed, its exact message, what cured it or that nothing has|failure
+Key technical details|facts needed to go on|fact read picture
+Decisions made|what was decided and why; what was rejected|
+Pending/incomplete|each open item with its next step; unanswered questions|open task
+Current state|where exactly work stopped|command
+Recommended next step|in the user's words; never an invented one|
+"""),
     rest="Work completed",
     state="Current state",
-    # A19.
     clamps=(3_000, 1_500, 1_200, 800),
     is_numbered=True,
 )
@@ -147,22 +139,13 @@ TITLES = tuple(HANDOFF.titles)
 LISTS_TITLE = "SESSION STATE"
 # B08, B15; B07 names the parts of a question.
 ROLLING = Form(
-    (
-        FormSection(LISTS_TITLE, ""),
-        FormSection(
-            "KEY FACTS",
-            "what stays true: goals, preferences, values, results, decisions with their reasons",
-            ("rule", "fact", "read", "picture"),
-        ),
-        FormSection(
-            "CONVERSATION FLOW",
-            "what was asked, done and answered, in order",
-            ("first", "request", "change", "command", "failure"),
-        ),
-        FormSection(
-            "OPEN THREADS", "what is unanswered or unfinished, the newest request last", ("open", "task")
-        ),
-    ),
+    _sections(f"""
+{LISTS_TITLE}||
+KEY FACTS|what stays true: goals, preferences, values, results, decisions with their reasons|\
+rule fact read picture
+CONVERSATION FLOW|what was asked, done and answered, in order|first request change command failure
+OPEN THREADS|what is unanswered or unfinished, the newest request last|open task
+"""),
     rest="CONVERSATION FLOW",
     state="OPEN THREADS",
     heading="# Compacted context summary\n",
@@ -172,43 +155,35 @@ ROLLING = Form(
 
 ENVIRONMENT, FILES = "Environment", "Files Touched"
 DECISIONS, DISCOVERIES = "Key Decisions", "Discoveries"
-# What code copies word for word, in both forms.
-_COPIED = (
-    FormSection("Task", "", ("first",)),
-    FormSection("User Requirements", "", ("rule", "request", "said", "picture")),
-    FormSection("Plan", "", ("task", "open")),
-)
-_VERSIONS, _DONE = "versions and tools", "each with what was done to it"
-_GAVE, _WHY, _CURED = "what commands and searches gave", "with the reasons", "the message, and what cured it"
+# The first three are copied word for word by code, in both forms.
+_BEGINNING = f"""
+Task||first
+User Requirements||rule request said picture
+Plan||task open
+{ENVIRONMENT}|versions and tools|
+{FILES}|each with what was done to it|change read
+"""
 # D10, and the lines that a model adds (D11).
 WORKING = Form(
-    (
-        *_COPIED,
-        FormSection(ENVIRONMENT, _VERSIONS),
-        FormSection(FILES, _DONE, ("change", "read")),
-        FormSection(DECISIONS, _WHY, ("decision",)),
-        FormSection("Assistant Notes", "what else was said", ("fact",)),
-        FormSection("Tool Results", _GAVE, ("command",)),
-        FormSection("Errors & Failures", _CURED, ("failure",)),
-        FormSection(DISCOVERIES, "what was found", ("discovery",)),
-        FormSection("Additional Context", "what the notes lack"),
-    ),
+    _sections(f"""{_BEGINNING}{DECISIONS}|with the reasons|decision
+Assistant Notes|what else was said|fact
+Tool Results|what commands and searches gave|command
+Errors & Failures|the message, and what cured it|failure
+{DISCOVERIES}|what was found|discovery
+Additional Context|what the notes lack|
+"""),
     rest="Additional Context",
     state="Additional Context",
     is_by_code=True,
 )
 # D20.
 BATCH = Form(
-    (
-        *_COPIED,
-        FormSection(ENVIRONMENT, _VERSIONS),
-        FormSection(FILES, _DONE, ("change", "read")),
-        FormSection("Tool Results", _GAVE, ("command",)),
-        FormSection(DECISIONS, _WHY, ("decision",)),
-        FormSection("Work Completed", "what was done, with ids", ("fact",)),
-        FormSection("Errors & Resolutions", _CURED, ("failure",)),
-        FormSection("Current State", "where exactly work stopped, and what is next"),
-    ),
+    _sections(f"""{_BEGINNING}Tool Results|what commands and searches gave|command
+{DECISIONS}|with the reasons|decision
+Work Completed|what was done, with ids|fact
+Errors & Resolutions|the message, and what cured it|failure
+Current State|where exactly work stopped, and what is next|
+"""),
     rest="Work Completed",
     state="Current State",
     clamps=(6_000, 6_000, 8_000, 800),

@@ -76,16 +76,16 @@ class SummaryLimits:
 class SummaryRequest:
     """One request: its chat messages as bytes, our own texts in them, the bound of its answer in tokens.
 
-    `is_appended`: to the conversation's own prompt. `previous` and `conversation` are the task of a worker,
-    "" in a request that only a chat model can answer. `is_final`: it is sent once, for `max_tokens` exactly,
-    whatever its answer is.
+    `shown` is the text of the new messages where the request is appended to the conversation's own prompt.
+    `previous` and `conversation` are the task of a worker, "" in a request that only a chat model can answer.
+    `is_final`: it is sent once, for `max_tokens` exactly, whatever its answer is.
     """
 
     messages: tuple[bytes, ...]
     system: str
     user: str
     max_tokens: int
-    is_appended: bool = field(default=False, kw_only=True)
+    shown: str = field(default="", kw_only=True)
     previous: str = field(default="", kw_only=True)
     conversation: str = field(default="", kw_only=True)
     is_final: bool = field(default=False, kw_only=True)
