@@ -212,41 +212,38 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
     Whole lines go, from the older entry that has most tokens for its messages; the newest entry loses lines
     only when it is alone. No heading stays without a line.
     """
-    entries = [(entry, entry.text.split("\n")) for entry in record.entries]
-    costs = [[count_text(line) + 1 for line in lines] for _, lines in entries]
+    kept = [entry.text.split("\n") for entry in record.entries]
+    costs = [[count_text(line) + 1 for line in lines] for lines in kept]
+    sizes = [sum(each) for each in costs]
     over = record_tokens(record, count_text) - room
 
-    sizes = [sum(each) for each in costs]
-
     def density(place: int) -> float:
-        return sizes[place] / (entries[place][0].last - entries[place][0].first + 1)
+        return sizes[place] / (record.entries[place].last - record.entries[place].first + 1)
 
     while over > 0:
-        older = [place for place in range(len(entries) - 1) if len(costs[place]) > 1]
-        pool = older or [place for place in range(len(entries)) if len(costs[place]) > 2]
+        older = [place for place in range(len(kept) - 1) if len(kept[place]) > 1]
+        pool = older or [place for place in range(len(kept)) if len(kept[place]) > 2]
         if not pool:
             break
         place = max(pool, key=density)
-        lines, before = entries[place][1], sizes[place]
-        lines.pop()
-        sizes[place] -= costs[place].pop()
-        while len(lines) > 1 and lines[-1].startswith("#"):
+        lines, is_bare = kept[place], True
+        while is_bare:
             lines.pop()
-            sizes[place] -= costs[place].pop()
-        over -= before - sizes[place]
-    if over > 0 and entries and len(costs[-1]) > 1:
+            gone = costs[place].pop()
+            sizes[place], over = sizes[place] - gone, over - gone
+            is_bare = len(lines) > 1 and lines[-1].startswith("#")
+    if over > 0 and kept and len(costs[-1]) > 1:
         # What is left of the newest entry is one line, longer than all the room.
-        newest = entries[-1][1]
-        newest[-1:] = filter(None, [clipped(newest[-1], costs[-1][-1] - over - 1, count_text)])
+        kept[-1][-1:] = filter(None, [clipped(kept[-1][-1], costs[-1][-1] - over - 1, count_text)])
     rules = record.rules
     while rules and count_text("\n".join(rules)) > RULES_SHARE * room:
         rules = rules[1:]
-    kept = tuple(
+    entries = tuple(
         msgspec.structs.replace(entry, text="\n".join(lines))
-        for entry, lines in entries
+        for entry, lines in zip(record.entries, kept, strict=True)
         if len(lines) > 1 or "\n" not in entry.text
     )
-    return msgspec.structs.replace(record, entries=kept, rules=rules)
+    return msgspec.structs.replace(record, entries=entries, rules=rules)
 
 
 def record_tokens(record: Record, count_text: CountText) -> int:
