@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from palimpsest.api.ui.entries import CHOICES, age_of, entry_of, told_of
 from palimpsest.cli.keys import create_key
 from palimpsest.core.runtime.events import EVENT_TYPES
+from palimpsest.core.summary.forms import TITLES
 from palimpsest.core.summary.record import PREAMBLE
-from palimpsest.core.summary.sections import TITLES
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.settings.load import load_settings
 from palimpsest.storage.journal import EventRow

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.core.summary.sections import TITLES
+from palimpsest.core.summary.forms import TITLES
 from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import create_demo
 

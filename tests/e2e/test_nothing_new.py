@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.core.summary.sections import TITLES
+from palimpsest.core.summary.forms import TITLES
 
 from tests.kit.chat import Chat
 from tests.kit.judge import are_sound

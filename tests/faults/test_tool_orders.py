@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.core.summary.grounding import ATTRIBUTION
+from palimpsest.core.summary.acceptance import ATTRIBUTION
 
 from tests.kit.agent import TOOLS, works
 from tests.kit.judge import are_sound

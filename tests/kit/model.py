@@ -16,7 +16,7 @@ from typing import Any
 
 from palimpsest.core.summary import memory_block
 from palimpsest.core.summary.asking import APPENDED, GAPS, INSTRUCTIONS, SETTLING
-from palimpsest.core.summary.template import DEFAULT_TEMPLATE
+from palimpsest.core.summary.forms import DEFAULT_TEMPLATE
 from palimpsest.core.view.validity import Fault, faults_of
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.request import RequestLimits

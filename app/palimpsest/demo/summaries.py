@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from palimpsest.core.summary.forms import TITLES
 from palimpsest.core.summary.record import PREAMBLE
-from palimpsest.core.summary.sections import TITLES
 from palimpsest.demo.model import ERROR, OWN_LINE, ShownMessage
 
 _REQUEST, _USER, _WORK, _ERRORS, _DETAILS, _DECISIONS, _PENDING, _STATE, _NEXT = range(len(TITLES))

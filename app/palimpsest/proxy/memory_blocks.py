@@ -15,8 +15,6 @@ from palimpsest.core.history.message import Message
 from palimpsest.core.runtime.checkpoint import gist_of, memory_entry_of
 from palimpsest.core.summary.memory_block import (
     MemoryBlock,
-    MemoryFold,
-    MemoryRules,
     accepted_fold,
     fold_of,
     fold_request,
@@ -33,7 +31,6 @@ from palimpsest.proxy.turn import Turn
 from palimpsest.storage.journal import Journal, MemoryKind, MemoryRow
 
 _log = structlog.get_logger("palimpsest.memory")
-_RULES = MemoryRules()
 # A block is a few dozen lines; views show it together with the entries since (`memory_tokens`).
 _BLOCK_TOKENS = 600
 # Attempts, each lost to a fold by another server, before we give up.
@@ -92,7 +89,7 @@ class MemoryBlocks:
         for _ in range(_TRIES):
             blocks, rows = await rows_of(self._journal, namespace, session)
             block = block_of(blocks, rows)
-            fold = fold_of(block, _RULES)
+            fold = fold_of(block)
             if fold is None:
                 return Added(entry, block)
             by_model = await self._fold_by_model(context, fold)
@@ -105,7 +102,7 @@ class MemoryBlocks:
                 return Added(entry, block, len(folded), "model" if by_model else "deterministic")
         raise Conflict("The memory is being folded by others; the entry is stored.")
 
-    async def _fold_by_model(self, context: CompactionContext, fold: MemoryFold) -> str | None:
+    async def _fold_by_model(self, context: CompactionContext, fold: MemoryBlock) -> str | None:
         request = fold_request(fold, context.budget.window_tokens, _BLOCK_TOKENS, context.count_text)
         reply = await self._asks.replied(context, request)
         if reply is None:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, create_model
 
 from palimpsest.core.declared import declared_in, within
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.template import checked_template
+from palimpsest.core.summary.forms import checked_template
 from palimpsest.settings.fields import Section, advanced, setting
 
 _S = TypeVar("_S", bound=Section)

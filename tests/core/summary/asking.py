@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.presets import PRESETS
-from palimpsest.core.summary.acceptance import SummaryReply
-from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryReply, SummaryRequest
 from palimpsest.core.summary.record import decoded
 from palimpsest.core.summary.session_lists import Lists
 from palimpsest.core.summary.source import SummarySource

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.acceptance import SummaryReply, accepted, whole_part
+from palimpsest.core.summary.acceptance import accepted, whole_part
 from palimpsest.core.summary.asking import INSTRUCTIONS, appended_request, record_requests
-from palimpsest.core.summary.forms import CONTENTS, HANDOFF
-from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest
-from palimpsest.core.summary.sections import TITLES
+from palimpsest.core.summary.forms import CONTENTS, HANDOFF, TITLES
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryReply, SummaryRequest
 from palimpsest.errors import SummaryRejected
 
 from tests.core.summary.talk import calls, count, result, says, source, user
@@ -74,6 +73,7 @@ def test_only_a_finished_answer_counts(finish: str | None) -> None:
         "Failed to generate summary: timeout after 30 seconds while waiting for the language model.",
         '{"error": {"message": "The server had an error processing your request", "code": 500}}',
         "502 Bad Gateway: the upstream server closed the connection before sending an answer.",
+        "<!DOCTYPE html>\n<html><body>\n- 502 Bad Gateway\n- The server is not available.</body></html>",
     ],
 )
 def test_errors_refusals_and_nothing_are_refused(text: str) -> None:
@@ -94,6 +94,7 @@ def test_a_skeleton_of_headings_is_refused(nothing: str) -> None:
     [
         "The user was unable to log in; the error was 'E42: no such account'. We reset the account today.",
         "Errors: none so far in this session. The launch moved to the ninth of May and the crew knows it.",
+        'Connection timeout raised to 30 s; the parser takes off `<think>` and the text "<tool_call>" now.',
     ],
 )
 def test_a_summary_may_speak_of_errors(text: str) -> None:
@@ -191,9 +192,6 @@ def test_an_answer_longer_than_was_asked_for_is_not_refused() -> None:
     long = GOOD + "".join(f"\n- Mail {n} to crew member {n} was sent on 9 May." for n in range(300))
     assert count(long) > 3 * request().max_tokens
     assert verdict(long, replaced=20_000) == long
-
-
-FORM = "\n".join(f"## {title}\nThe crew in Lisbon was told." for title in ("Files", "Plan", "Tools", "State"))
 
 
 @pytest.mark.parametrize("filler", ["None.", "[what was done]", "<to be filled in>", "TBD", ""])

@@ -11,7 +11,6 @@ from itertools import pairwise
 import pytest
 from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.asking import (
     APPENDED,
     RecordRequest,
@@ -20,10 +19,9 @@ from palimpsest.core.summary.asking import (
     record_requests,
     settling,
 )
-from palimpsest.core.summary.forms import EPISODES, HANDOFF, Form
-from palimpsest.core.summary.prompt import SummaryLimits
+from palimpsest.core.summary.forms import EPISODES, HANDOFF, TITLES, Form
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryReply
 from palimpsest.core.summary.record import Entry, Record
-from palimpsest.core.summary.sections import TITLES
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import RecordStyle
 from palimpsest.errors import SummaryRejected

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.extraction import ToolAllowList, as_read
-from palimpsest.core.summary.prompt import transcript_line
+from palimpsest.core.summary.prompt import as_read, transcript_line
 
 from tests.core.summary.talk import calls, message, result, says, source, user
 
-LISTED = ToolAllowList(frozenset(Policy().read_tools), Policy().read_tool_prefixes)
+Listed = tuple[tuple[str, ...], tuple[str, ...]]
+LISTED: Listed = (Policy().read_tools, Policy().read_tool_prefixes)
 CLAMPS = (3_000, 1_500, 1_200, 800)
 
 
-def read(*messages: Message, tools: ToolAllowList = LISTED) -> list[str]:
-    seen = as_read(source(messages), tools)
+def read(*messages: Message, tools: Listed = LISTED) -> list[str]:
+    seen = as_read(source(messages), *tools)
     each = zip(seen.numbers, seen.fresh, strict=True)
     return [transcript_line(number, said, CLAMPS) for number, (_, said) in each]
 
@@ -75,14 +75,14 @@ def test_only_tools_on_the_list_are_read_by_name_and_by_prefix() -> None:
 @pytest.mark.parametrize(
     ("tools", "shown"),
     [
-        (ToolAllowList(frozenset({"bash"}), ()), 1),
-        (ToolAllowList(frozenset(), ("my",)), 1),
-        (ToolAllowList(frozenset({"bash"}), ("my*",)), 2),
-        (ToolAllowList(frozenset(), ()), 0),
-        (ToolAllowList(), 2),
+        ((("bash",), ()), 1),
+        (((), ("my",)), 1),
+        ((("bash",), ("my*",)), 2),
+        (((), ()), 0),
+        (((), ("*",)), 2),
     ],
 )
-def test_the_list_is_a_setting(tools: ToolAllowList, shown: int) -> None:
+def test_the_list_is_a_setting(tools: Listed, shown: int) -> None:
     said = "\n".join(read(*(each for group in TOOLS for each in group), tools=tools))
     assert said.count("HIDDEN") == shown
 
@@ -98,7 +98,7 @@ def test_a_result_belongs_to_the_newest_call_of_its_id() -> None:
 
 
 def test_what_is_left_out_is_not_new_either() -> None:
-    seen = as_read(source([user("q"), calls("bash"), result("x"), says("a"), user("b")], since=3), LISTED)
+    seen = as_read(source([user("q"), calls("bash"), result("x"), says("a"), user("b")], since=3), *LISTED)
     assert (seen.numbers, seen.since) == ((1, 4, 5), 1)
 
 

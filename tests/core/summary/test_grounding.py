@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.core.summary.grounding import NOT_FOUND, grounded
+from palimpsest.core.summary.acceptance import NOT_FOUND, grounded
 
 SAID = [
     '{"reservation": "OBUT9V", "amount": -6594, "total": 1500.5, "flights": ["HAT134", "HAT045"]}',

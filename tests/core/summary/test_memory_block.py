@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.memory_block import (
     MEMORY_TAG,
     MemoryBlock,
-    MemoryFold,
-    MemoryRules,
     accepted_fold,
     fold_of,
     fold_request,
@@ -18,11 +15,11 @@ from palimpsest.core.summary.memory_block import (
     shown_memory,
     with_entry,
 )
+from palimpsest.core.summary.prompt import SummaryReply
 from palimpsest.errors import SummaryRejected
 
 from tests.core.summary.talk import count
 
-RULES = MemoryRules()
 SUMMARY = "The user lives in Lisbon, likes teal and deploys on Fridays only; the rest is settled."
 
 
@@ -33,18 +30,18 @@ def filled(entries: int, summary: str = "") -> MemoryBlock:
     return block
 
 
-def due(entries: int, summary: str = "") -> MemoryFold:
-    fold = fold_of(filled(entries, summary), RULES)
+def due(entries: int, summary: str = "") -> MemoryBlock:
+    fold = fold_of(filled(entries, summary))
     assert fold is not None
     return fold
 
 
 def test_at_fourteen_nothing_is_folded_and_at_fifteen_the_oldest_ten() -> None:
-    assert fold_of(filled(14), RULES) is None
+    assert fold_of(filled(14)) is None
     block = filled(15)
     fold = due(15)
     assert fold.entries == block.entries[:10]
-    assert fold_of(MemoryBlock(SUMMARY, block.entries[10:]), RULES) is None
+    assert fold_of(MemoryBlock(SUMMARY, block.entries[10:])) is None
 
 
 def test_the_request_holds_the_summary_so_far_and_the_ten_entries() -> None:
@@ -120,18 +117,10 @@ def test_without_a_model_each_entry_leaves_a_line_and_the_oldest_go_first() -> N
     assert "entry 1:" not in small
 
 
-def test_numbers_are_settings() -> None:
-    rules = MemoryRules(trigger=3, fold=2)
-    assert fold_of(filled(2), rules) is None
-    fold = fold_of(filled(3), rules)
-    assert fold is not None
-    assert len(fold.entries) == 2
-
-
 def test_secrets_and_tags_stay_out_and_what_says_nothing_is_no_entry() -> None:
     secret = "sk-" + "Ab1" * 8
     block = with_entry(filled(14), f"the key is {secret} </memory-entries>")
-    fold = MemoryFold("", block.entries)
+    fold = MemoryBlock("", block.entries)
     assert secret not in fold_request(fold, 8_000, 500, count).user
     assert fold_request(fold, 8_000, 500, count).user.count("</memory-entries>") == 1
     assert secret not in shown_memory(block, 1_000, count)
@@ -140,6 +129,6 @@ def test_secrets_and_tags_stay_out_and_what_says_nothing_is_no_entry() -> None:
 
 
 def test_a_request_fits_a_small_window() -> None:
-    fold = MemoryFold("word " * 3_000, tuple("word " * 2_000 for _ in range(10)))
+    fold = MemoryBlock("word " * 3_000, tuple("word " * 2_000 for _ in range(10)))
     request = fold_request(fold, 2_000, 300, count)
     assert count(request.system) + count(request.user) + 300 <= 2_000

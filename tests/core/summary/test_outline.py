@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.summary.sections import TITLES, OutlineSection, SummaryOutline, outline_of
+from palimpsest.core.summary.forms import TITLES, OutlineSection, SummaryOutline, outline_of
 from palimpsest.core.text.fence import fenced
 
 NINE = "\n".join(f"## {number}. {title}\nbody of {number}" for number, title in enumerate(TITLES, 1))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,12 +105,8 @@ def test_what_a_model_had_nothing_to_say_of_is_not_asked_for_again() -> None:
     assert following.text.split("\n")[2] == "### 2. (messages 15 to 16)"
 
 
-def test_a_record_of_an_earlier_version_is_one_entry() -> None:
+def test_the_block_of_another_preset_is_one_entry() -> None:
     talk = [user("Hello."), says("Hi."), user("Go on.")]
-    state = msgspec.json.encode({"record": "## 3. Work completed\nall of it", "taken_out": 1})
-    assert record_of(replace(source(talk, since=2), state=state)).entries == (
-        Entry(1, 2, "## 3. Work completed\nall of it"),
-    )
     assert record_of(source(talk, since=2, previous="what was said")).entries == (
         Entry(1, 2, "what was said"),
     )

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.history.message import Message
 from palimpsest.core.runtime.checkpoint import gist_of
-from palimpsest.core.summary.acceptance import SummaryReply
-from palimpsest.core.summary.forms import BATCH
-from palimpsest.core.summary.grounding import ATTRIBUTION, INSTRUCTION, attributed, tool_lines
-from palimpsest.core.summary.prompt import SummaryLimits
+from palimpsest.core.summary.acceptance import ATTRIBUTION, checked_answer, tool_lines
+from palimpsest.core.summary.forms import BATCH, TOOLS_ARE_NOT_USERS
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryReply
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import RecordStyle
 from palimpsest.core.text.fence import unfenced
@@ -93,7 +92,7 @@ def test_a_checkpoint_takes_no_decision_from_a_tool() -> None:
 def test_every_summarizer_is_told_the_rule(name: str) -> None:
     made_of = SummarySource(folded=source(ATTACKED).folded)
     request = next(TOLD[name][0].requests(made_of, LIMITS, count, ""))
-    assert INSTRUCTION in request.system + request.user
+    assert TOOLS_ARE_NOT_USERS in request.system + request.user
 
 
 def test_what_a_person_said_first_stays_the_persons() -> None:
@@ -122,17 +121,15 @@ def test_languages_without_spaces_are_compared_too() -> None:
 @pytest.mark.spec("H04")
 def test_what_the_record_has_as_a_tools_stays_the_tools() -> None:
     record = f"- {ATTRIBUTION}{ORDER}"
-    assert attributed(f"- {ORDER}\n{record}", source([user("Go on.")]), record) == f"{record}\n{record}"
+    made_of = source([user("Go on.")])
+    assert checked_answer(f"- {ORDER}\n{record}", made_of, record) == f"{record}\n{record}"
 
 
 @given(
-    st.lists(st.text(alphabet="ab cd.\n", max_size=60)), st.lists(st.text(alphabet="ab cd.\n", max_size=60))
+    st.lists(st.text(alphabet="ab cd.", min_size=1, max_size=60), max_size=9),
+    st.lists(st.text(alphabet="ab cd.\n", max_size=60)),
 )
-def test_only_lines_of_results_are_attributed(told: list[str], results: list[str]) -> None:
-    text = "\n".join(told)
-    messages: list[Message] = [result(each) for each in results]
-    shown = attributed(text, source(messages), "").split("\n")
-    assert len(shown) == len(text.split("\n"))
-    assert all(ATTRIBUTION in new for old, new in zip(text.split("\n"), shown, strict=True) if new != old)
-    if not results:
-        assert shown == text.split("\n")
+def test_only_lines_of_results_are_a_tools(told: list[str], results: list[str]) -> None:
+    found = tool_lines(told, source([result(each) for each in results]), "")
+    assert found <= set(told)
+    assert results or not found

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from palimpsest.core.runtime.events import SUMMARIZED_TITLE
-from palimpsest.core.summary.sections import SummaryOutline, outline_of
+from palimpsest.core.summary.forms import SummaryOutline, outline_of
 from palimpsest.core.utc import moment
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.wire.json_text import decoded

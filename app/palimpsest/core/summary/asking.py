@@ -6,20 +6,22 @@ secrets (A17) and of data that is not text (A22).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from palimpsest.core.history.message import Message
-from palimpsest.core.summary.acceptance import SummaryReply, accepted
-from palimpsest.core.summary.fitting import clipped
-from palimpsest.core.summary.forms import Clamps, Form
-from palimpsest.core.summary.grounding import INSTRUCTION as TOOLS_ARE_NOT_USERS
-from palimpsest.core.summary.grounding import checked_answer
+from palimpsest.core.summary.acceptance import accepted, checked_answer
+from palimpsest.core.summary.forms import TOOLS_ARE_NOT_USERS, Clamps, Form, filled
 from palimpsest.core.summary.memory_block import MEMORY_TAG
-from palimpsest.core.summary.prompt import SummaryLimits, SummaryRequest, chat_of, transcript_line
+from palimpsest.core.summary.prompt import (
+    SummaryLimits,
+    SummaryReply,
+    SummaryRequest,
+    chat_of,
+    transcript_line,
+)
 from palimpsest.core.summary.record import (
     NEARLY,
     SETTLED_SHARE,
@@ -35,13 +37,10 @@ from palimpsest.core.summary.record import (
     with_entry,
 )
 from palimpsest.core.summary.session_lists import CAPS
-from palimpsest.core.summary.source import CountText, SummarySource
-from palimpsest.core.summary.template import filled
+from palimpsest.core.summary.source import CountText, SummarySource, clipped
 from palimpsest.core.text.fence import escaped, sendable
 from palimpsest.core.text.message_text import cut_to, text_of
 from palimpsest.core.text.secrets import clean, without_secrets
-from palimpsest.core.view.masking import text_of as shown_text
-from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import SummaryRejected
 
 # D11: tokens of an answer, characters of a question for gaps and of one message in it.
@@ -176,8 +175,8 @@ class RecordRequest(SummaryRequest):
     an operator's words.
     """
 
-    so_far: Record = field(default_factory=lambda: Record(()))
-    source: SummarySource = field(default_factory=lambda: SummarySource(()))
+    so_far: Record
+    source: SummarySource
     first: int = 0
     last: int = 0
     is_free: bool = False
@@ -205,10 +204,10 @@ def is_appendable(source: SummarySource) -> bool:
     return bool(asked) and asked == source.numbers[source.since :][-len(asked) :]
 
 
-def _span(numbers: Sequence[int], record: Record) -> tuple[int, int]:
-    """The first and last number that the next entry covers: entries follow each other."""
-    last = numbers[-1]
-    return min(max(record.last + 1, numbers[0]), last), last
+def _span(messages: Sequence[tuple[int, object]], record: Record) -> tuple[int, int]:
+    """The first and last number that the entry of numbered messages covers: entries follow each other."""
+    first, last = messages[0][0], messages[-1][0]
+    return min(max(record.last + 1, first), last), last
 
 
 def record_requests(
@@ -222,9 +221,8 @@ def record_requests(
     asking = _Asking(source, limits, count_text, focus, form)
     messages: list[tuple[int, Message | str]] = [*unread(source, record)]
     while messages:
-        piece, messages = asking.piece(messages, record)
-        text = yield asking.about(piece, record)
-        record = decoded(text) or record
+        request, messages = asking.question(messages, record)
+        record = decoded((yield request)) or record
     yield from settling(record, source, limits, count_text)
 
 
@@ -235,9 +233,9 @@ def gaps_request(
     record = record_of(source)
     messages = unread(source, record)
     most = min(GAP_TOKENS, limits.max_tokens)
-    known = cut_to(known, _GAP_CHARS // 3)
     wish = f"\n\nFOCUS\n{without_secrets(focus)[:_FOCUS_CHARS]}" if focus else ""
-    opening, closing = f"WORKING_STATE\n{known}\n\nCONVERSATION\n", f"{wish}\n\nWrite what is missing now."
+    opening = f"WORKING_STATE\n{cut_to(known, _GAP_CHARS // 3)}\n\nCONVERSATION\n"
+    closing = f"{wish}\n\nWrite what is missing now."
     chars = min(_GAP_CHARS, limits.input_chars) - len(opening) - len(closing)
     tokens = limits.window_tokens - most - _FRAME_TOKENS - count_text(f"{GAPS}{opening}{closing}")
     said: list[str] = []
@@ -250,19 +248,9 @@ def gaps_request(
     if not said:
         return None
     user = sendable(opening + "\n\n".join(reversed(said)) + closing)
-    first, last = _span([number for number, _ in messages], record)
-    return RecordRequest(
-        chat_of(GAPS, user),
-        GAPS,
-        user,
-        most,
-        so_far=record,
-        source=source,
-        first=first,
-        last=last,
-        is_free=True,
-        is_final=True,
-    )
+    first, last = _span(messages, record)
+    asked = RecordRequest(chat_of(GAPS, user), GAPS, user, most, record, source, first, last)
+    return replace(asked, is_free=True, is_final=True)
 
 
 def settling(
@@ -301,9 +289,7 @@ def settling(
         most = min(
             2 * target + _ANSWER_TOKENS, max(1, limits.window_tokens - count_text(user) - _FRAME_TOKENS)
         )
-        text = yield RecordRequest(
-            chat_of("", user), "", user, most, so_far=before, source=source, is_final=True
-        )
+        text = yield RecordRequest(chat_of("", user), "", user, most, before, source, is_final=True)
         record, again = decoded(text) or record, "again"
 
 
@@ -323,19 +309,10 @@ def appended_request(
     if any(f"<{MEMORY_TAG}>".encode() in raw for raw in shown):
         text = f"{text}\n{_WITHOUT_MEMORY}"
     question = msgspec.json.encode({"role": "user", "content": text})
-    first, last = _span([number for number, _ in unread(source, record)], record)
-    return RecordRequest(
-        (*shown, question),
-        "",
-        text,
-        max_tokens,
-        so_far=record,
-        shown="\n".join(map(_text_in, shown)),
-        source=source,
-        first=first,
-        last=last,
-        is_free=asking.is_free,
-    )
+    first, last = _span(unread(source, record), record)
+    asked = RecordRequest((*shown, question), "", text, max_tokens, record, source, first, last)
+    said = "\n".join(text_of(message) for message in (*(each for _, each in source.fresh), *source.tail))
+    return replace(asked, shown=said, is_free=asking.is_free)
 
 
 def _with_gaps(piece: Sequence[tuple[int, str]]) -> str:
@@ -352,12 +329,6 @@ def _with_gaps(piece: Sequence[tuple[int, str]]) -> str:
 
 def _beginning(message: Message) -> str:
     return " ".join(without_secrets(text_of(message)).split())[:_QUOTED_CHARS]
-
-
-def _text_in(raw: bytes) -> str:
-    """The text of a message, to find an answer that repeats it; "" where it has none."""
-    fields = json.loads(raw.decode("utf-8", "replace"), parse_int=str, parse_float=str, strict=False)
-    return shown_text(as_chat(fields))
 
 
 def appended_tokens(limits: SummaryLimits, count_text: CountText, form: Form) -> int:
@@ -379,21 +350,18 @@ def accepted_record(
         raise SummaryRejected("the answer has no lines of a record")
     # What no entry covers yet may have left the view before.
     whole, earlier = replace(source, since=0), f"{record.text}\n{record.state}"
-    answer = msgspec.structs.replace(
-        answer,
-        entry=checked_answer(answer.entry, whole, earlier),
-        state=checked_answer(answer.state, whole, earlier),
-    )
     # What the record or the question says word for word is not said again.
     told = f"{record.text}\n{_FORM}\n{_CONTENT}"
     lines = [
-        line for line in answer.entry.split("\n") if len(line.split()) < _LEAST_REPEATED or line not in told
+        line
+        for line in checked_answer(answer.entry, whole, earlier).split("\n")
+        if len(line.split()) < _LEAST_REPEATED or line not in told
     ]
     if not any(line.strip() and not line.startswith("#") for line in lines):
         raise SummaryRejected("the answer says nothing that the record does not")
-    answer = msgspec.structs.replace(answer, entry="\n".join(lines))
-    messages = [*(message for _, message in source.folded), *source.kept, *source.tail]
-    users = (text_of(each) for each in messages if each.role == "user" or each.is_instruction)
+    state = checked_answer(answer.state, whole, earlier)
+    answer = msgspec.structs.replace(answer, entry="\n".join(lines), state=state)
+    users = (text_of(each) for each in source.messages if each.role == "user" or each.is_instruction)
     return with_entry(record, answer, request.first, request.last, users)
 
 
@@ -424,14 +392,43 @@ class _Asking:
         )
         return f"{APPENDED} {_TASK}{where}\n\n{self._asked(record)}"
 
-    def piece(
+    def question(
         self, messages: Sequence[tuple[int, Message | str]], record: Record
+    ) -> tuple[RecordRequest, list[tuple[int, Message | str]]]:
+        """The question about as many messages as it holds, and the rest."""
+        head, lists, so_far = self._head(), self._lists(record), self._so_far(record)
+        asked, shown = self._asked(record), f"{head}{lists}{so_far}"
+        chars = self.limits.input_chars - len(_TASK) - len(asked) - len(shown) - _FRAME_CHARS
+        tokens = max(_LEAST_TOKENS, self._tokens() - self.count_text(shown))
+        piece, rest = self._piece(messages, max(_LEAST_CHARS, chars), tokens)
+        new, tag = _with_gaps(piece), self.form.record_tag
+        first, last = _span(piece, record)
+        if self.form.template:
+            # E07.
+            wish = f"\n\n{self._focus}" if self.focus else ""
+            values = {"PREVIOUS_SUMMARY": so_far or "(none)", "CONVERSATION": new}
+            user = sendable(filled(self.form.template, values) + wish)
+            system, task = "", (sendable(so_far), sendable(new + wish))
+        else:
+            parts = (
+                (f"<{_HEAD}> (the assistant sees these anyway, do not repeat them)", head, _HEAD),
+                (f"<{tag}>", so_far or "(none)", tag),
+                (f"<{_LISTS}>", lists, _LISTS),
+                (f"<{_NEW}> (these leave the assistant's sight now)", new, _NEW),
+            )
+            told = [f"{opening}\n{_guarded(text)}\n</{tag}>" for opening, text, tag in parts if text]
+            system, user, task = _TASK, sendable("\n\n".join((*told, asked))), ("", "")
+        most = self.limits.max_tokens
+        made = RecordRequest(chat_of(system, user), system, user, most, record, self.source, first, last)
+        return replace(made, is_free=self.is_free, previous=task[0], conversation=task[1]), rest
+
+    def _piece(
+        self, messages: Sequence[tuple[int, Message | str]], chars: int, tokens: int
     ) -> tuple[list[tuple[int, str]], list[tuple[int, Message | str]]]:
-        """As many messages as one question holds, as text, and the rest. A call stays with its result.
+        """As many messages as fit, as text, and the rest. A call stays with its result.
 
         A message longer than a question goes on in the next one, as text (B11).
         """
-        chars, tokens = self._room(record)
         clamps = self._clamps([message for _, message in messages if isinstance(message, Message)], chars)
         left_chars, left_tokens = chars, tokens
         piece: list[tuple[int, str]] = []
@@ -443,56 +440,17 @@ class _Asking:
                 end = min(chars, tokens * _CHARS_PER_TOKEN)
                 while end > 1 and self.count_text(text[:end]) > tokens:
                     end = end * 4 // 5
-                return [(number, text[:end])], [
-                    (number, f"[{number}, continued]: {text[end:]}"),
-                    *messages[1:],
-                ]
+                following = (number, f"[{number}, continued]: {text[end:]}")
+                return [(number, text[:end])], [following, *messages[1:]]
             if not isinstance(message, Message) or message.answers is None:
                 whole = place
             left_chars -= len(text) + 2
             left_tokens -= taken + _BETWEEN_TOKENS
             if piece and min(left_chars, left_tokens) < 0:
-                break
+                end = whole or len(piece)
+                return piece[:end], [*messages[end:]]
             piece.append((number, text))
-        else:
-            return piece, []
-        end = whole or len(piece)
-        return piece[:end], [*messages[end:]]
-
-    def about(self, piece: Sequence[tuple[int, str]], record: Record) -> RecordRequest:
-        """The question about one piece."""
-        new = _with_gaps(piece)
-        so_far = self._so_far(record)
-        system, previous, conversation, tag = _TASK, "", "", self.form.record_tag
-        if self.form.template:
-            # E07.
-            wish = f"\n\n{self._focus}" if self.focus else ""
-            system, previous, conversation = "", sendable(so_far), sendable(new + wish)
-            values = {"PREVIOUS_SUMMARY": previous or "(none)", "CONVERSATION": new}
-            user = sendable(filled(self.form.template, values) + wish)
-        else:
-            shown = (
-                (f"<{_HEAD}> (the assistant sees these anyway, do not repeat them)", self._head(), _HEAD),
-                (f"<{tag}>", so_far or "(none)", tag),
-                (f"<{_LISTS}>", self._lists(record), _LISTS),
-                (f"<{_NEW}> (these leave the assistant's sight now)", new, _NEW),
-            )
-            parts = [f"{opening}\n{_guarded(text)}\n</{tag}>" for opening, text, tag in shown if text]
-            user = sendable("\n\n".join((*parts, self._asked(record))))
-        first, last = _span([number for number, _ in piece], record)
-        return RecordRequest(
-            chat_of(system, user),
-            system,
-            user,
-            self.limits.max_tokens,
-            so_far=record,
-            source=self.source,
-            first=first,
-            last=last,
-            is_free=self.is_free,
-            previous=previous,
-            conversation=conversation,
-        )
+        return piece, []
 
     def _so_far(self, record: Record) -> str:
         """The record as a question shows it: a worker's text alone, else with rules and state."""
@@ -501,15 +459,21 @@ class _Asking:
         parts = [record.text]
         if not self.form.template:
             rules = [f'- "{rule}"' for rule in record.rules]
-            parts = [
-                *(["## Rules", *rules, "## Record"] if rules else []),
-                record.text,
-                "## State",
-                record.state,
-            ]
-        text = without_secrets("\n".join(parts))
-        chars, tokens = int(self.limits.input_chars * _RECORD_SHARE), int(self._tokens() * _RECORD_SHARE)
-        return clipped(cut_to(text, chars), tokens, self.count_text)
+            parts = ["## Rules", *rules, "## Record"] if rules else []
+            parts = [*parts, record.text, "## State", record.state]
+        return self._shown_part("\n".join(parts), _RECORD_SHARE)
+
+    def _head(self) -> str:
+        """The instructions and the task, which stay visible."""
+        if self.form.template:
+            return ""
+        text = "\n\n".join(filter(None, (self.source.instructions, self.source.task))).strip()
+        return self._shown_part(text, _HEAD_SHARE)
+
+    def _shown_part(self, text: str, share: float) -> str:
+        """The text without secrets, cut to its share of a question."""
+        text = cut_to(without_secrets(text), int(self.limits.input_chars * share))
+        return clipped(text, int(self._tokens() * share), self.count_text)
 
     @property
     def _focus(self) -> str:
@@ -539,25 +503,10 @@ class _Asking:
         form += _CHANGES if self.form.has_lists else ""
         return "\n".join(filter(None, (form, instructions.extra, self._focus)))
 
-    def _head(self) -> str:
-        """The instructions and the task, which stay visible."""
-        source = self.source
-        if self.form.template:
-            return ""
-        text = without_secrets("\n\n".join(filter(None, (source.instructions, source.task)))).strip()
-        chars = int(self.limits.input_chars * _HEAD_SHARE)
-        return clipped(cut_to(text, chars), int(self._tokens() * _HEAD_SHARE), self.count_text)
-
     def _tokens(self) -> int:
         """Tokens for all that changes in a question: the window without the frame and the answer."""
         asked = self.count_text(_TASK) + self.count_text(self._asked(Record(())))
         return self.limits.window_tokens - self.limits.max_tokens - asked - _FRAME_TOKENS
-
-    def _room(self, record: Record) -> tuple[int, int]:
-        """Characters and tokens of new messages in one question, beside the record so far."""
-        shown = f"{self._head()}{self._lists(record)}{self._so_far(record)}"
-        chars = self.limits.input_chars - len(_TASK) - len(self._asked(record)) - len(shown) - _FRAME_CHARS
-        return max(_LEAST_CHARS, chars), max(_LEAST_TOKENS, self._tokens() - self.count_text(shown))
 
     def _clamps(self, messages: Sequence[Message], chars: int) -> Clamps:
         """Nothing is cut while it fits; else calls and results share what others leave."""

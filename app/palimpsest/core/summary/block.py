@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -211,34 +211,33 @@ class RecordLines:
         self._text = "\n".join(self._lines)
 
     def says(self, note: Note) -> bool:
-        """True when one line has all rare words of the note; rules, tasks and commands must be verbatim."""
-        if note.kind == "fact" and _plain(note.text) in self._task:
+        """True when one line has all rare words of the note; rules, tasks and commands must be verbatim.
+
+        Of a call that changed something its first id is enough, with half of what came of it or its verb.
+        """
+        said = _plain(note.text)
+        if note.kind == "fact" and said in self._task:
             return True
-        if not self._text:
-            return False
-        is_verbatim = _plain(note.text) in self._text
-        if is_verbatim or note.kind in ("rule", "task", "open", "command"):
-            return is_verbatim
-        wanted = set(_rare_words(_plain(note.text)))
+        if not self._text or said in self._text or note.kind in ("rule", "task", "open", "command"):
+            return self._text != "" and said in self._text
+        wanted = set(_rare_words(said))
         if note.kind == "change" and note.subject:
-            state = note.text.partition(" ")[0]
-            if state not in _STATES:
-                return self._says_call(note)
+            if (state := note.text.partition(" ")[0]) not in _STATES:
+                call, _, outcome = note.text.partition(": ")
+                key = next(iter(_ID.findall(call.removeprefix(note.subject))), "").lower()
+                values = [value.lstrip("-").lower() for value in _ID.findall(outcome)]
+                if not key or (values and key in self._text and 2 * self._count(values) >= len(values)):
+                    return key != ""
+                verb = re.split(r"[_\W]", note.subject.lower())[0][:_VERB_CHARS]
+                return any(key in line and verb in line for line in self._lines)
             wanted = {_plain(note.subject.rsplit("/", 1)[-1]), _STATES[state]}
         # One word tells nothing, and most notes have a word that no line has.
-        if len(wanted) < _LEAST_WORDS or any(word not in self._text for word in wanted):
+        if len(wanted) < _LEAST_WORDS or self._count(wanted) < len(wanted):
             return False
         return any(all(word in line for word in wanted) for line in self._lines)
 
-    def _says_call(self, note: Note) -> bool:
-        """True when the first id of a call stands in the record, with half of what came of it or its verb."""
-        call, _, outcome = note.text.partition(": ")
-        key = next(iter(_ID.findall(call.removeprefix(note.subject))), "")
-        values = [value.lstrip("-").lower() for value in _ID.findall(outcome)]
-        told = sum(value in self._text for value in values)
-        verb = re.split(r"[_\W]", note.subject.lower())[0][:_VERB_CHARS]
-        is_done = any(key.lower() in line and verb in line for line in self._lines)
-        return bool(key) and (is_done or (0 < len(values) <= 2 * told and key.lower() in self._text))
+    def _count(self, words: Collection[str]) -> int:
+        return sum(word in self._text for word in words)
 
 
 def _plain(text: str) -> str:

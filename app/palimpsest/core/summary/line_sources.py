@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -40,35 +40,21 @@ def lines_of(summary: str, texts: Sequence[str]) -> list[SummaryLine]:
     """The summary's lines without its fence and without empty ones, each with its sources among `texts`."""
     lines = [line.strip() for line in unfenced(summary).split("\n") if line.strip()]
     wanted = [set() if line.startswith("#") else set(_words(_LABEL.sub("", line, 1))) for line in lines]
-    every = set().union(*wanted) if wanted else set()
+    every = set().union(*wanted)
     known = [every.intersection(_words(text)) for text in texts]
     counts = Counter(word for words in known for word in words)
     weights = {word: math.log((len(texts) + 1) / (counts[word] + 0.5)) for word in every}
-    having: dict[str, list[int]] = {word: [] for word in every}
-    for place, words in enumerate(known):
-        for word in words:
-            having[word].append(place)
-    return [
-        SummaryLine(line, line.startswith("#"), _sources(words, weights, having))
-        for line, words in zip(lines, wanted, strict=True)
-    ]
-
-
-def _sources(words: set[str], weights: dict[str, float], having: dict[str, list[int]]) -> tuple[int, ...]:
-    scores: defaultdict[int, float] = defaultdict(float)
-    for word in words:
-        for place in having[word]:
-            scores[place] += weights[word]
-    whole = sum(weights[word] for word in words)
-    if not scores or whole <= 0:
-        return ()
-    best = max(scores.values())
-    least = max(_LEAST_SHARE * whole, _OF_THE_BEST * best)
-    # Of equals the earliest: it was said there first.
-    found = sorted(
-        (place for place, score in scores.items() if score >= least), key=lambda at: (-scores[at], at)
-    )
-    return tuple(sorted(found[:_MOST_SOURCES]))
+    found = []
+    for line, words in zip(lines, wanted, strict=True):
+        scores = [sum(weights[word] for word in words & said) for said in known]
+        least = max(
+            _LEAST_SHARE * sum(weights[word] for word in words), _OF_THE_BEST * max(scores, default=0)
+        )
+        # Of equals the earliest: it was said there first.
+        best = sorted((-score, place) for place, score in enumerate(scores) if 0 < least <= score)
+        sources = tuple(sorted(place for _, place in best[:_MOST_SOURCES]))
+        found.append(SummaryLine(line, line.startswith("#"), sources))
+    return found
 
 
 def _words(text: str) -> Iterator[str]:

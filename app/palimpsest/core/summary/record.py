@@ -12,10 +12,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from palimpsest.core.summary.fitting import clipped
 from palimpsest.core.summary.forms import EVERY_TITLE, ROLLING
 from palimpsest.core.summary.session_lists import Lists
-from palimpsest.core.summary.source import CountText, SummarySource, stored_as
+from palimpsest.core.summary.source import CountText, SummarySource, clipped, stored_as
 from palimpsest.core.text.fence import sendable, unfenced
 from palimpsest.core.text.message_text import on_one_line
 
@@ -90,18 +89,7 @@ class Record(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-class _Earlier(msgspec.Struct, frozen=True):
-    """A record as it was stored before records had entries: the model's text."""
-
-    record: str
-
-
-_RECORD, _EARLIER = msgspec.json.Decoder(Record), msgspec.json.Decoder(_Earlier)
-
-
-def record_text(block: str) -> str:
-    """The text of a block without its fence and preamble."""
-    return unfenced(block).replace(ROLLING.heading, "").replace(PREAMBLE, "").strip()
+_RECORD = msgspec.json.Decoder(Record)
 
 
 def decoded(stored: bytes | str) -> Record | None:
@@ -110,11 +98,10 @@ def decoded(stored: bytes | str) -> Record | None:
 
 
 def record_of(source: SummarySource) -> Record:
-    """The record of the current compaction; what another preset or an earlier version wrote is one entry."""
+    """The record of the current compaction; the block that another preset wrote is one entry (D17)."""
     if (record := decoded(source.state)) is not None:
         return record
-    earlier = stored_as(_EARLIER, source.state)
-    text = earlier.record if earlier else record_text(source.previous)
+    text = unfenced(source.previous).replace(ROLLING.heading, "").replace(PREAMBLE, "").strip()
     last = source.numbers[source.since - 1] if source.since else 0
     return Record((Entry(1, last, text),) if text and last else ())
 
@@ -146,58 +133,52 @@ def answer_of(text: str, *, is_free: bool = False) -> RecordAnswer:
 
 
 def with_entry(record: Record, answer: RecordAnswer, first: int, last: int, said: Iterable[str]) -> Record:
-    """The record with the answer's entry for the messages `first` to `last`, and its corrections.
+    """The record with the answer's entry for the messages `first` to `last`, its corrections and its rules.
 
-    `said` are the texts of users: a rule is taken where one of them has its words.
+    The entry's lines stand under a numbered heading that names its messages. `said` are the texts of users: a
+    rule is taken where one of them has its words.
     """
     entries = [entry.text for entry in record.entries]
     for old, new in _CORRECTION.findall(answer.corrections):
         if len(old.strip()) > _LEAST_CORRECTED:
             entries = [text.replace(old.strip(), new.strip()) for text in entries]
-    corrected = tuple(
+    corrected = (
         msgspec.structs.replace(entry, text=text) for entry, text in zip(record.entries, entries, strict=True)
     )
-    number = max((_number(text) for text in entries), default=0) + 1
-    text = _titled(answer.entry, number, first, last)
-    return msgspec.structs.replace(
-        record,
-        entries=(*corrected, Entry(first, last, sendable(text))),
-        state=sendable(answer.state) or record.state,
-        rules=_with_rules(record.rules, answer.rules, said),
-    )
-
-
-def _titled(entry: str, number: int, first: int, last: int) -> str:
-    """The entry's lines under a numbered heading that names its messages; further headings stand below it."""
-    span = _span(first, last)
-    lines = [line.rstrip() for line in entry.split("\n") if line.strip()]
-    title = _HEADING.sub("", lines[0], count=1).strip("*: ") if lines[0].startswith("#") else ""
+    lines = [line.rstrip() for line in answer.entry.split("\n") if line.strip()]
+    title = _bare(lines[0]) if lines[0].startswith("#") else ""
     # The first of a form's sections is no title (A15).
     if title.lower() in EVERY_TITLE:
         title = ""
     elif title:
         lines = lines[1:]
-    heading = f"### {number}. {_RANGE.sub('', title)} {span}" if title else f"### {number}. {span}"
-    return "\n".join([heading, *map(_lowered, lines)])
+    number = max((_number(text) for text in entries), default=0) + 1
+    heading = " ".join(filter(None, (f"### {number}.", _RANGE.sub("", title), _span(first, last))))
+    quoted = (_QUOTED.search(line) for line in answer.rules.split("\n"))
+    rules = dict.fromkeys(on_one_line(match[1]) for match in quoted if match)
+    texts = [on_one_line(text) for text in said] if rules else []
+    return msgspec.structs.replace(
+        record,
+        entries=(*corrected, Entry(first, last, sendable("\n".join([heading, *map(_lowered, lines)])))),
+        state=sendable(answer.state) or record.state,
+        rules=tuple(
+            dict.fromkeys((*record.rules, *(rule for rule in rules if any(rule in text for text in texts))))
+        ),
+    )
 
 
-def _span(first: int, last: int) -> str:
-    return f"(messages {first} to {last})" if last > first else f"(message {first})"
+def _bare(heading: str) -> str:
+    return _HEADING.sub("", heading, count=1).strip("*: ")
 
 
 def _lowered(line: str) -> str:
     """The line, as a heading below the entry's own where it is one, or is a form's title."""
-    bare = _HEADING.sub("", line, count=1).strip("*: ")
+    bare = _bare(line)
     return f"#### {bare}" if line.startswith("#") or bare.lower() in EVERY_TITLE else line
 
 
-def _with_rules(known: tuple[str, ...], answered: str, said: Iterable[str]) -> tuple[str, ...]:
-    quoted = (_QUOTED.search(line) for line in answered.split("\n"))
-    wanted = dict.fromkeys(on_one_line(match[1]) for match in quoted if match)
-    if not wanted:
-        return known
-    texts = [on_one_line(text) for text in said]
-    return (*known, *(rule for rule in wanted if rule not in known and any(rule in text for text in texts)))
+def _span(first: int, last: int) -> str:
+    return f"(messages {first} to {last})" if last > first else f"(message {first})"
 
 
 def _number(entry: str) -> int:
@@ -231,41 +212,38 @@ def cut_to_room(record: Record, room: int, count_text: CountText) -> Record:
     Whole lines go, from the older entry that has most tokens for its messages; the newest entry loses lines
     only when it is alone. No heading stays without a line.
     """
-    entries = [(entry, entry.text.split("\n")) for entry in record.entries]
-    costs = [[count_text(line) + 1 for line in lines] for _, lines in entries]
+    kept = [entry.text.split("\n") for entry in record.entries]
+    costs = [[count_text(line) + 1 for line in lines] for lines in kept]
+    sizes = [sum(each) for each in costs]
     over = record_tokens(record, count_text) - room
 
-    sizes = [sum(each) for each in costs]
-
     def density(place: int) -> float:
-        return sizes[place] / (entries[place][0].last - entries[place][0].first + 1)
+        return sizes[place] / (record.entries[place].last - record.entries[place].first + 1)
 
     while over > 0:
-        older = [place for place in range(len(entries) - 1) if len(costs[place]) > 1]
-        pool = older or [place for place in range(len(entries)) if len(costs[place]) > 2]
+        older = [place for place in range(len(kept) - 1) if len(kept[place]) > 1]
+        pool = older or [place for place in range(len(kept)) if len(kept[place]) > 2]
         if not pool:
             break
         place = max(pool, key=density)
-        lines, before = entries[place][1], sizes[place]
-        lines.pop()
-        sizes[place] -= costs[place].pop()
-        while len(lines) > 1 and lines[-1].startswith("#"):
+        lines, is_bare = kept[place], True
+        while is_bare:
             lines.pop()
-            sizes[place] -= costs[place].pop()
-        over -= before - sizes[place]
-    if over > 0 and entries and len(costs[-1]) > 1:
+            gone = costs[place].pop()
+            sizes[place], over = sizes[place] - gone, over - gone
+            is_bare = len(lines) > 1 and lines[-1].startswith("#")
+    if over > 0 and kept and len(costs[-1]) > 1:
         # What is left of the newest entry is one line, longer than all the room.
-        newest = entries[-1][1]
-        newest[-1:] = filter(None, [clipped(newest[-1], costs[-1][-1] - over - 1, count_text)])
+        kept[-1][-1:] = filter(None, [clipped(kept[-1][-1], costs[-1][-1] - over - 1, count_text)])
     rules = record.rules
     while rules and count_text("\n".join(rules)) > RULES_SHARE * room:
         rules = rules[1:]
-    kept = tuple(
+    entries = tuple(
         msgspec.structs.replace(entry, text="\n".join(lines))
-        for entry, lines in entries
+        for entry, lines in zip(record.entries, kept, strict=True)
         if len(lines) > 1 or "\n" not in entry.text
     )
-    return msgspec.structs.replace(record, entries=kept, rules=rules)
+    return msgspec.structs.replace(record, entries=entries, rules=rules)
 
 
 def record_tokens(record: Record, count_text: CountText) -> int:

@@ -6,8 +6,8 @@ Unreadable changes are left out, and the summary is kept. Merging the same chang
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -33,21 +33,9 @@ _CLOSED = word_set(
     "closed done completed complete resolved answered cancelled canceled superseded obsolete dropped "
     "rejected removed deleted mitigated merged fixed"
 )
-_FENCED = re.compile(
-    r"^[ \t]*```[ \t]*(?P<info>[\w-]*)[^\n]*\n(?P<body>.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S
-)
-_BARE_OBJECT = re.compile(r"^\{", re.MULTILINE)
-# Limit on the objects without a fence that are tried, from the first.
-_BARE_TRIED = 20
-# A last line that only names the changes.
-_LABEL = re.compile(
-    r"\n?[ \t#*_]*(?:(?:workstream[ _-])?state(?:[ _-]delta)?|changes)[ \t*_:]*\Z", re.IGNORECASE
-)
-# Keys under which models nest the lists, and the keys of an entry's text and author.
-_WRAPPERS = ("state_delta", "stateDelta", "delta", "state")
-_OTHER_NAMES = {"agentContributions": "agent_contributions", "contributions": "agent_contributions"}
-_TEXT_NAMES = ("text", "title", "description", "summary", "content", "name", "value", "path", "url")
-_BY_NAMES = ("by", "agent", "owner", "author")
+_FENCED = re.compile(r"^[ \t]*```[^\n]*\n(?P<body>.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S)
+# A line that only names the changes.
+_LABEL = re.compile(r"[ \t#*_]*(?:state[ _-]delta|changes)[ \t*_:]*", re.IGNORECASE)
 # Characters of an entry's text, of an id or author, of a status; most entries that are read of one list.
 _TEXT_CHARS, _SHORT_CHARS, _STATUS_CHARS, _MOST_ENTRIES = 400, 64, 24, 200
 _VALUE = msgspec.json.Decoder()
@@ -77,60 +65,50 @@ def list_lines(lists: Lists) -> list[str]:
 
 
 def reply_of(text: str) -> tuple[str, list[tuple[str, ListEntry]], bool]:
-    """A reply as the text without the changes, the changes (list, entry), and whether any is unreadable."""
-    for start, end, body in _candidates(text):
+    """A reply as the text without the changes, the changes (list, entry), and whether any is unreadable.
+
+    The changes are the last fenced block that is an object of lists, or empty; or such an object at the end.
+    """
+    fenced = [(block.start(), block.end(), block["body"]) for block in _FENCED.finditer(text)][::-1]
+    bare = text.find("\n{") if "\n{" in text else len(text)
+    for start, end, body in (*fenced, (bare, len(text), text[bare:])):
         found = stored_as(_VALUE, body)
-        if not isinstance(found, Mapping):
-            continue
-        inner = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), Mapping)), found)
-        named = {_OTHER_NAMES.get(name, name): items for name, items in inner.items()}
-        if inner and not named.keys() & CAPS.keys():
+        if not isinstance(found, Mapping) or (found and not found.keys() & CAPS.keys()):
             continue
         changes: list[tuple[str, ListEntry]] = []
         is_broken = False
-        for kind in (name for name in named if name in CAPS):
-            items = named[kind]
-            read = [_entry(kind, item) for item in items[:_MOST_ENTRIES]] if isinstance(items, list) else []
+        for kind in (name for name in found if name in CAPS):
+            items = found[kind]
+            read = [_entry(item) for item in items[:_MOST_ENTRIES]] if isinstance(items, list) else []
             changes += [(kind, entry) for entry in read if entry]
             is_broken |= None in read or not isinstance(items, list | None)
-        return f"{_LABEL.sub('', text[:start].rstrip())}\n{text[end:]}".strip(), changes, is_broken
-    # A last block that was meant for the changes and is no valid JSON.
-    last = next(reversed(list(_FENCED.finditer(text))), None)
-    if last and not text[last.end() :].strip() and last["body"].lstrip().startswith("{"):
-        text = _LABEL.sub("", text[: last.start()].rstrip())
+        return f"{_unlabelled(text[:start])}\n{text[end:]}".strip(), changes, is_broken
+    if fenced and not text[fenced[0][1] :].strip() and fenced[0][2].lstrip().startswith("{"):
+        # It was meant for the changes and is no valid JSON.
+        text = _unlabelled(text[: fenced[0][0]])
     return text.strip(), [], True
 
 
-def _candidates(text: str) -> Iterator[tuple[int, int, str]]:
-    """(start, end, content) of what may be the changes, the likeliest first."""
-    for match in reversed(list(_FENCED.finditer(text))):
-        yield match.start(), match.end(), match["body"]
-    for match in list(_BARE_OBJECT.finditer(text))[:_BARE_TRIED]:
-        yield match.start(), len(text), text[match.start() :]
+def _unlabelled(text: str) -> str:
+    """The text before a block of changes, without a last line that names them."""
+    before, _, last = text.rstrip().rpartition("\n")
+    return before if _LABEL.fullmatch(last) else text.rstrip()
 
 
-def _entry(kind: str, item: object) -> ListEntry | None:
-    """The reported entry, "" in each field that the report lacks."""
-    if isinstance(item, str):
-        item = {"text": item}
-    if not isinstance(item, Mapping):
+def _entry(item: object) -> ListEntry | None:
+    """The reported entry, "" in each field that the report lacks; None without a text and an id."""
+    given = {"text": item} if isinstance(item, str) else item
+    if not isinstance(given, Mapping):
         return None
-    # Some models name the text after the list: {"decision": "..."}.
-    text = _first(item, (*_TEXT_NAMES, kind.removesuffix("s"), "contribution"), _TEXT_CHARS)
-    ident = _first(item, ("id", "key"), _SHORT_CHARS)
-    status = _first(item, ("status",), _STATUS_CHARS).lower().replace(" ", "_")
-    return ListEntry(ident, text, status, _first(item, _BY_NAMES, _SHORT_CHARS)) if text or ident else None
 
+    def said(name: str, limit_chars: int) -> str:
+        value = given.get(name)
+        is_scalar = isinstance(value, str | int | float) and not isinstance(value, bool)
+        return on_one_line(cut_to(on_one_line(clean(str(value))), limit_chars)) if is_scalar else ""
 
-def _first(item: Mapping[str, Any], names: tuple[str, ...], limit_chars: int) -> str:
-    """The first scalar under one of the names, on one line, without secrets; "" for none."""
-    for name in names:
-        value = item.get(name)
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            text = on_one_line(clean(str(value)))
-            if text:
-                return on_one_line(cut_to(text, limit_chars))
-    return ""
+    ident, text = said("id", _SHORT_CHARS), said("text", _TEXT_CHARS)
+    status = said("status", _STATUS_CHARS).lower().replace(" ", "_")
+    return ListEntry(ident, text, status, said("by", _SHORT_CHARS)) if text or ident else None
 
 
 def merged(lists: Lists, changes: Sequence[tuple[str, ListEntry]]) -> Lists:
@@ -153,12 +131,9 @@ def merged(lists: Lists, changes: Sequence[tuple[str, ListEntry]]) -> Lists:
             numbers = [int(n) for entry in entries if (n := entry.id.removeprefix(kind[0])).isdecimal()]
             ident = f"{kind[0]}{max(numbers, default=0) + 1}"
         before = known or ListEntry(ident, change.text)
+        status, by = change.status or before.status, change.by or before.by
         entries[:] = [entry for entry in entries if entry not in (named, alike)]
-        entries.append(
-            ListEntry(
-                ident, change.text or before.text, change.status or before.status, change.by or before.by
-            )
-        )
+        entries.append(ListEntry(ident, change.text or before.text, status, by))
     for kind, cap in CAPS.items():
         # The sort is stable: closed and open entries stay in order of age.
         order = sorted(whole[kind], key=lambda entry: entry.status not in _CLOSED)

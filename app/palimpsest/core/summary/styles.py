@@ -10,7 +10,7 @@ from msgspec import structs
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.policy import Policy
-from palimpsest.core.summary.acceptance import SummaryReply, accepted
+from palimpsest.core.summary.acceptance import ATTRIBUTION, accepted, checked_answer, tool_lines
 from palimpsest.core.summary.asking import (
     COMPLETE,
     RecordRequest,
@@ -19,8 +19,6 @@ from palimpsest.core.summary.asking import (
     record_requests,
 )
 from palimpsest.core.summary.block import Frame, record_block
-from palimpsest.core.summary.extraction import ToolAllowList, as_read
-from palimpsest.core.summary.fitting import lines_within
 from palimpsest.core.summary.forms import (
     DECISIONS,
     DISCOVERIES,
@@ -30,11 +28,10 @@ from palimpsest.core.summary.forms import (
     Form,
     form_of,
 )
-from palimpsest.core.summary.grounding import ATTRIBUTION, checked_answer, tool_lines
-from palimpsest.core.summary.prompt import SummaryLimits
+from palimpsest.core.summary.prompt import SummaryLimits, SummaryReply, as_read
 from palimpsest.core.summary.record import Entry, Record, cut_to_room, decoded, record_of
 from palimpsest.core.summary.session_lists import CAPS, DELTA_INVALID, list_lines, merged, reply_of
-from palimpsest.core.summary.source import CountText, SummarySource
+from palimpsest.core.summary.source import CountText, SummarySource, lines_within
 from palimpsest.core.summary.working import ENOUGH_SLOTS, WorkingState, working_state
 from palimpsest.core.text.fence import unfenced
 from palimpsest.core.wire.json_text import plain_values
@@ -43,8 +40,6 @@ from palimpsest.core.wire.json_text import plain_values
 _KNOWN_TOKENS = 1_000
 # The share of a block for lines of the preset's own.
 _OWN_SHARE = 1 / 6
-# The extraction that fills slots is version 2; version 1 was one summary of everything older.
-_SLOT_FORM = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +77,17 @@ class RecordStyle:
         if form.is_by_code:
             state = self.state(source)
             if policy.llm_extraction and state.populated < ENOUGH_SLOTS:
-                frame = Frame(_KNOWN_TOKENS, count_text, policy.summary_tag)
-                known = record_block(
-                    source, Record(()), frame, form, _own_lines(form, Record(()), state, frame)
-                )
+                frame, record = Frame(_KNOWN_TOKENS, count_text, policy.summary_tag), Record(())
+                known = record_block(source, record, frame, form, _own_lines(form, record, state, frame))
                 request = gaps_request(_of_code(source), unfenced(known), limits, count_text, focus)
                 if request is not None:
                     yield request
             return
         if policy.style == "rolling":
-            tools = ToolAllowList(frozenset(policy.read_tools), policy.read_tool_prefixes)
-            source = replace(as_read(source, tools), room=min(source.room, policy.rollup_tokens))
+            source = as_read(source, policy.read_tools, policy.read_tool_prefixes)
+            source = replace(source, room=min(source.room, policy.rollup_tokens))
         elif form.template:
-            source = as_read(source, ToolAllowList())
+            source = as_read(source)
         yield from record_requests(source, limits, count_text, focus, form)
 
     def accepted(
@@ -115,17 +108,16 @@ class RecordStyle:
         # A broken delta leaves the lists unchanged (B09).
         text, changes, is_broken = reply_of(reply.text)
         record = accepted_record(replace(reply, text=text), request, replaced_tokens, count_text)
-        binding = [change.text for kind, change in changes if kind in ("decisions", "constraints")]
-        tools = tool_lines(binding, source, so_far.text)
-        changes = [
-            (
-                kind,
-                structs.replace(change, text=ATTRIBUTION + change.text) if change.text in tools else change,
-            )
-            for kind, change in changes
-        ]
-        notes = tuple(dict.fromkeys((*so_far.notes, *([DELTA_INVALID] if is_broken else []))))
-        return structs.replace(record, lists=merged(so_far.lists, changes), notes=notes).encoded()
+        tools = tool_lines([change.text for _, change in changes], source, so_far.text)
+        lists = merged(
+            so_far.lists,
+            [
+                (kind, structs.replace(each, text=f"{ATTRIBUTION * (each.text in tools)}{each.text}"))
+                for kind, each in changes
+            ],
+        )
+        notes = (*so_far.notes, *([DELTA_INVALID] if is_broken else []))
+        return structs.replace(record, lists=lists, notes=tuple(dict.fromkeys(notes))).encoded()
 
     def written(
         self, source: SummarySource, answer: str | None, tokens: int, count_text: CountText
@@ -187,15 +179,13 @@ def state_fields(policy: Policy, stored: bytes, messages: Sequence[Message]) -> 
     """
     if policy.style in ("working_state", "by_content"):
         return plain_values(working_state(messages, policy.max_tool_results)) if messages else {}
-    record = decoded(stored)
-    return (
-        plain_values({kind: record.lists.get(kind, ()) for kind in CAPS}) if record and record.lists else {}
-    )
+    lists = record.lists if (record := decoded(stored)) else {}
+    return plain_values({kind: lists.get(kind, ()) for kind in CAPS}) if lists else {}
 
 
 def slot_count_label(slots: int | None) -> str | None:
     """The number of filled slots of a working state, as `v2:N` (D23); None without one."""
-    return None if slots is None else f"v{_SLOT_FORM}:{slots}"
+    return None if slots is None else f"v2:{slots}"
 
 
 def slots_in(state: Mapping[str, Any]) -> int | None:

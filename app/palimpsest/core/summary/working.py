@@ -29,7 +29,7 @@ from palimpsest.core.notes.reader import is_informative
 from palimpsest.core.notes.results import result_of
 from palimpsest.core.notes.sentences import decides, discovers, sentences_of
 from palimpsest.core.notes.shell import line_of
-from palimpsest.core.notes.tool_words import Arguments, Tool, arguments_of, tool_named
+from palimpsest.core.notes.tool_words import Tool, arguments_of, tool_named
 from palimpsest.core.text.message_text import ToolCall, calls_of, cut_middle, headline, on_one_line, text_of
 from palimpsest.core.text.secrets import clean
 
@@ -72,18 +72,13 @@ _DENIED = re.compile(
 )
 _ASKS_VERSION = re.compile(r"\s*([\w.+-]+)\s+(?:--version|-v|-V|version)\s*(?:2>&1)?\s*\Z")
 _VERSION = re.compile(r"(?<!\d)\d+(?:\.\d+)+")
-_MANIFEST = re.compile(r"(?:package\.json|pyproject\.toml|go\.mod|Cargo\.toml|requirements[\w-]*\.txt)\Z")
-_REQUIRED = re.compile(
-    r"^[\s\"'\d:→|]*([A-Za-z@][\w@/.-]*)[\"']?\s*[:=~^>]*\s*[\"']?[\^~>=v]*(\d+(?:\.\d+)+)", re.MULTILINE
-)
 
 
 @dataclass(frozen=True, slots=True)
 class FileAction:
-    """One action on a file.
+    """One action on a file; `detail`: the number of lines read or written, or the new path.
 
-    `detail`: what a read showed, the number of lines written, or the new path. `before` and `after`: the
-    sides of an edit.
+    `before` and `after` are the sides of an edit.
     """
 
     kind: str
@@ -145,11 +140,8 @@ def working_state(messages: Sequence[Message], max_tool_results: int) -> Working
             if not state.task:
                 state.task = cut_middle(said, _TASK_CHARS)
             elif len(said) >= _LEAST_REQUIREMENT:
-                _add(
-                    state.user_requirements,
-                    cut_middle(on_one_line(said), _REQUIREMENT_CHARS),
-                    _MOST_REQUIREMENTS,
-                )
+                wanted = cut_middle(on_one_line(said), _REQUIREMENT_CHARS)
+                _add(state.user_requirements, wanted, _MOST_REQUIREMENTS)
             stated = " ".join(each for each in sentences_of(said) if not _DENIED.search(each))
             versions |= {name: number or versions.get(name, "") for name, number in _NAMED.findall(stated)}
         elif message.role == "assistant":
@@ -158,15 +150,13 @@ def working_state(messages: Sequence[Message], max_tool_results: int) -> Working
             _add_words(state, text)
             for effect in effects_in_text(text):
                 if isinstance(effect, FileChange):
-                    _add_actions(files, effect)
+                    _add_change(files, effect)
         elif message.role in RESULT_ROLES:
             name = str(message.fields.get("name") or "tool")
             call = calls.get(message.answers or "") or ToolCall("", name, "")
             tasks = _add_result(state, files, versions, tasks, call, text)
     state.files = [FileNote(path, done) for path, done in files.items()][-_MOST_FILES:]
-    state.tool_results = (
-        state.tool_results[len(state.tool_results) - max_tool_results :] if max_tool_results else []
-    )
+    state.tool_results = state.tool_results[-max_tool_results:] if max_tool_results else []
     state.environment = [{"name": name, "value": value} for name, value in versions.items()][-_MOST_FACTS:]
     items = tasks.items[:_MOST_STEPS]
     ids = tasks.ids[:_MOST_STEPS] or ("",) * len(items)
@@ -193,8 +183,8 @@ def _add_words(state: WorkingState, text: str) -> None:
         decided = _captured(sentence, decides(sentence), _DECISION_CHARS)
         if (
             not decided
+            and sentence[-1:] != "?"
             and _captured(sentence, _BECAUSE.search(sentence), len(sentence))
-            and sentence[-1] != "?"
         ):
             # A long one loses its middle: a reason alone says nothing.
             decided = cut_middle(sentence, _DECISION_CHARS)
@@ -202,8 +192,8 @@ def _add_words(state: WorkingState, text: str) -> None:
             _add(state.discoveries, found, _MOST)
         if decided:
             _add(state.decisions, decided, _MOST)
-        stems = len(stems_of(sentence))
-        if sentence not in (found, decided) and is_informative(sentence) and stems >= _LEAST_STEMS:
+        is_other = sentence not in (found, decided) and is_informative(sentence)
+        if is_other and len(stems_of(sentence)) >= _LEAST_STEMS:
             others.append(sentence)
     if others:
         _add(state.assistant_notes, cut_middle(" ".join(others[-_NOTE_SENTENCES:]), _NOTE_CHARS), _MOST_NOTES)
@@ -234,17 +224,15 @@ def _add_result(
         (e for e in effects if isinstance(e, Failure) or (isinstance(e, Command) and e.ok is False)), None
     )
     handles_files = tool.edits is not None or tool.shows_files or tool.is_editor
-    changed = [effect for effect in effects if isinstance(effect, FileChange)]
-    is_about_file = not script and bool(changed or tool.patches or (arguments.path and handles_files))
+    is_change = any(isinstance(effect, FileChange) for effect in effects)
+    is_about_file = not script and bool(is_change or tool.patches or (arguments.path and handles_files))
     for effect in effects:
         if isinstance(effect, FileChange):
-            _add_actions(files, effect)
+            _add_change(files, effect)
         elif isinstance(effect, TaskList):
             tasks = merged(tasks, effect)
         elif is_about_file and isinstance(effect, FileRead) and effect.what == arguments.path:
-            _add_action(files, effect.what, FileAction("read", _part(arguments) + counted(text)))
-            if _MANIFEST.search(effect.what):
-                versions |= dict(_REQUIRED.findall(text[:_READ_CHARS])[:_MOST_FACTS])
+            _add_action(files, effect.what, FileAction("read", counted(text)))
         elif is_about_file and isinstance(effect, Failure):
             kind = "read" if tool.shows_files else _KINDS[tool.edits or "edited"]
             for path in effect.about if kind != "read" else (arguments.path,):
@@ -254,22 +242,12 @@ def _add_result(
     elif (asked := _ASKS_VERSION.match(script)) and (number := _VERSION.search(text)):
         versions[asked[1]] = number[0]
     if not (is_about_file or tool.keeps_tasks):
-        state.tool_results.append(
-            ToolNote(label, _output(tool, text, failure is not None), failure is not None)
-        )
+        shown = _output(tool, text, failure is not None)
+        state.tool_results.append(ToolNote(label, shown, failure is not None))
     return tasks
 
 
-def _part(arguments: Arguments) -> str:
-    """The lines of a file that a call asked for; "" for all of them."""
-    given = arguments.keyed
-    start, end = given.get("offset", given.get("startline")), given.get("endline")
-    if isinstance(count := given.get("limit"), int) and end is None:
-        end = (start if isinstance(start, int) else 1) + count - 1
-    return f"lines {start or 1}-{end or ''}; " if isinstance(start or end, int) else ""
-
-
-def _add_actions(files: dict[str, tuple[FileAction, ...]], change: FileChange) -> None:
+def _add_change(files: dict[str, tuple[FileAction, ...]], change: FileChange) -> None:
     kind = _KINDS[change.state]
     if kind == "edit" and change.edits:
         for before, after in change.edits[-_MOST_ACTIONS:]:
@@ -296,7 +274,5 @@ def _output(tool: Tool, text: str, failed: bool) -> str:
     lines = [line.rstrip() for line in shown.splitlines() if line.strip()]
     said = _COUNTED.match(shown)
     number = 0 if not lines or _NO_MATCH.match(shown) else int(said[1]) if said else len(lines)
-    count = f"{number} match{'' if number == 1 else 'es'}"
-    found = lines[1:] if said else lines
-    shown = "\n".join((count, *found[:_SEARCH_LINES])) if number else count
-    return cut_middle(shown, _SEARCH_CHARS)
+    found = (lines[1:] if said else lines)[:_SEARCH_LINES] if number else []
+    return cut_middle("\n".join((f"{number} match{'' if number == 1 else 'es'}", *found)), _SEARCH_CHARS)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from palimpsest.core.budget.measured import ReasoningTokens
-from palimpsest.core.summary.acceptance import SummaryReply
 from palimpsest.core.summary.asking import RecordRequest, is_appendable, settling, unread
 from palimpsest.core.summary.prompt import (
     DEFAULT_INSTRUCTIONS,
     Instructions,
     SummaryLimits,
+    SummaryReply,
     SummaryRequest,
     answer_tokens,
 )
