@@ -25,10 +25,8 @@ from palimpsest.core.view.plan import (
     plan_all,
     plan_filled,
     plan_for_answer,
-    plan_manual,
     plan_masks,
     plan_of,
-    plan_overflow,
 )
 from palimpsest.core.view.plan_input import PlanInput, plan_input_of, why
 from palimpsest.core.view.record import (
@@ -129,13 +127,27 @@ class CompactionContext:
         """The policy's style of asking for summaries and writing them."""
         return RecordStyle(self.policy)
 
-    def plan(self) -> Plan:
-        """The plan for the request."""
-        return self._planned(plan_of)
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and id of the session."""
+        return self.turn.namespace, self.turn.session
 
-    def plan_overflow(self) -> Fold | MaskOnly | Refuse:
-        """The plan after the upstream refused the request as too long."""
-        return self._planned(plan_overflow)
+    def position(self, chain: bytes) -> int:
+        """The index of the message that `chain` names; -1 when it is not on this path."""
+        place = self.conversation.position(chain)
+        return -1 if place is None else place
+
+    def reach(self, compaction: Compaction | None) -> int:
+        """The index of the last message that the record of `compaction` covers here; -1 without one."""
+        return self.position(compaction.covers) if compaction else -1
+
+    def decide(self, *, is_looping: bool) -> Plan:
+        """The plan for the request; masks instead of a fold while the session is folded too often (F04)."""
+        plan = self.plan(plan_of)
+        if is_looping and isinstance(plan, Fold):
+            masks = self.plan(plan_masks)
+            return masks if isinstance(masks, MaskOnly) else plan
+        return plan
 
     def for_answer(self, most_tokens: int) -> tuple[CompactionContext, Fold | MaskOnly] | None:
         """The fold, with its context, after which `max_tokens` has room beside a prompt of `most_tokens`.
@@ -146,25 +158,16 @@ class CompactionContext:
         if target is None:
             return None
         own = replace(self, budget=replace(self.budget, target_tokens=target, ceiling_tokens=most_tokens))
-        plan = own._planned(plan_for_answer)
-        is_enough = isinstance(plan, MaskOnly) or (
-            isinstance(plan, Fold) and plan.leaves_tokens <= most_tokens
-        )
-        return (own, plan) if isinstance(plan, Fold | MaskOnly) and is_enough else None
+        plan = own.plan(plan_for_answer)
+        if isinstance(plan, MaskOnly) or (isinstance(plan, Fold) and plan.leaves_tokens <= most_tokens):
+            return own, plan
+        return None
 
-    def plan_manual(self) -> Fold | Send:
-        """The plan for a manual compaction."""
-        return self._planned(plan_manual)
-
-    def plan_all(self, stays: Callable[[Message], bool]) -> Fold:
+    def fold_of_all(self, stays: Callable[[Message], bool]) -> Fold:
         """The fold of all messages but those that `stays` keeps."""
         return plan_all(self.conversation, self.current, self.budget, stays)
 
-    def plan_masks(self) -> MaskOnly | Send:
-        """The plan with masks alone, while folds should be avoided."""
-        return self._planned(plan_masks)
-
-    def _planned(self, planner: Planner[P]) -> P:
+    def plan(self, planner: Planner[P]) -> P:
         """The plan that keeps the client's own summary, as if pinned (F38), and the session's memory.
 
         Both are given up, the memory first, before the request is refused or a view exceeds the ceiling.
@@ -216,7 +219,7 @@ class CompactionContext:
 
     def lightened(self) -> CompactionContext:
         """The context without the hidden rounds of earlier turns, if they leave too little room."""
-        if not self.replay.rounds or self._is_bearable(self.plan()):
+        if not self.replay.rounds or self._is_bearable(self.plan(plan_of)):
             return self
         return self.bare()
 

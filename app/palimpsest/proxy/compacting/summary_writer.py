@@ -30,7 +30,7 @@ from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
-from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
+from palimpsest.proxy.compacting.breaker import Breaker, Cause
 from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
 from palimpsest.proxy.quotas import Bill, Quota, Quotas
@@ -114,7 +114,7 @@ class SummaryWriter:
         worker: Worker | None,
         prompts: Prompts,
         choice: SummarizerChoice,
-        guard: SummaryGuard,
+        breaker: Breaker,
         journal: Journal,
         quotas: Quotas,
         new_id: Callable[[], str],
@@ -123,21 +123,15 @@ class SummaryWriter:
         self._worker = worker
         self._prompts = prompts
         self._choice = choice
-        self._guard = guard
         self._journal = journal
         self._quotas = quotas
-        self._breaker = guard.failures
+        self._breaker = breaker
         self._thoughts = ReasoningTokens()
         self._new_id = new_id
 
-    def block_reason(self, context: CompactionContext) -> str:
-        """A stable word for why no model may be asked about this conversation now; "" if one may be."""
-        return self._guard.reason(context, self._asked_of(context), self._key(context))
-
-    @property
-    def guard(self) -> SummaryGuard:
-        """The guards that stop summary requests."""
-        return self._guard
+    def is_refused(self, context: CompactionContext) -> bool:
+        """True while the model should not be asked about this conversation, after failures in a row (F05)."""
+        return self._breaker.is_open(self._asked_of(context), context.turn.namespace, self._key(context))
 
     def model_for(self, context: CompactionContext) -> str:
         """The model that writes (D18): the policy's, else the deployment's, else the conversation's own.
@@ -195,7 +189,7 @@ class SummaryWriter:
 
     async def replied(self, context: CompactionContext, request: SummaryRequest) -> SummaryReply | None:
         """The answer to a question other than a summary, on the conversation's behalf; None without one."""
-        if self._breaker.is_open(self._asked_of(context), context.turn.namespace, self._key(context)):
+        if self.is_refused(context):
             return None
         try:
             answer = await self._answer(context, request, self._run(context), None)
