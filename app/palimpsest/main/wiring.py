@@ -46,7 +46,6 @@ from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker
 from palimpsest.proxy.compacting.compactor import Compactor
 from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
 from palimpsest.proxy.compacting.costs import ModelPrices
-from palimpsest.proxy.compacting.questions import Prompts
 from palimpsest.proxy.compacting.summaries import SummaryJobs
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
@@ -352,7 +351,7 @@ class Parts:
         self.writer = SummaryWriter(
             self.summarizers,
             self.worker,
-            Prompts(self.kept),
+            self.kept,
             choice,
             Breaker(failures, BREAKER_SECONDS, time.monotonic),
             store.journal,

@@ -1,4 +1,7 @@
-"""Questions for a summary appended to the cached prompt."""
+"""Questions for a summary appended to the cached prompt.
+
+Whatever the messages hold: the upstream has seen these bytes already (rule 46).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from palimpsest.core.budget.measured import THOUGHT_TOKENS
 from palimpsest.core.history.append import open_calls
-from palimpsest.core.history.message import Conversation
 from palimpsest.core.summary.asking import RecordRequest, appended_request, appended_tokens
 from palimpsest.core.summary.prompt import SummaryLimits, answer_tokens
 from palimpsest.core.summary.source import SummarySource
@@ -31,81 +33,70 @@ class AppendedQuestion:
     behind: Members
 
 
-class Prompts:
-    """Appends questions to the prompts that upstreams have cached; `kept`: which answers upstreams have."""
-
-    def __init__(self, kept: KeptAnswers) -> None:
-        self._kept = kept
-
-    def may_reuse_prompt(self, context: CompactionContext, limits: SummaryLimits) -> bool:
-        """True when a question may be appended to the cached prompt: it fits with its answer.
-
-        Whatever the messages hold: the upstream has seen these bytes already (rule 46).
-        """
-        policy = context.policy
-        if not policy.reuse_prompt_cache or policy.summary_model is not None or policy.style != "record":
-            return False
-        shown = context.under(context.current)
-        asked = self._question_tokens(context, limits) + limits.max_tokens
-        return shown.tokens + asked <= _room(context) and self._behind(context) is not None
-
-    def _question_tokens(self, context: CompactionContext, limits: SummaryLimits) -> int:
-        return appended_tokens(limits, context.count_text, context.style.form(SummarySource(())))
-
-    def appended_question(
-        self, context: CompactionContext, source: SummarySource, limits: SummaryLimits
-    ) -> AppendedQuestion | None:
-        """The question appended to the forwarded prompt; None where it cannot be appended.
-
-        Its answer may take what the window leaves, up to the headroom of any summary.
-        """
-        behind = self._behind(context)
-        if behind is None:
-            return None
-        shown, end = context.under(context.current), _end(context)
-        raws = [part.raw for part in shown.view.parts if part.index is None or part.index < end]
-        length, thought_tokens = limits.record_tokens, limits.max_tokens - limits.record_tokens
-        if any(name == "reasoning" for name, _ in behind):
-            # On the Responses API reasoning counts towards the answer's limit.
-            thought_tokens = THOUGHT_TOKENS
-        left = int(_room(context) - shown.tokens - self._question_tokens(context, limits))
-        most = max(length, min(answer_tokens(length, thought_tokens), left))
-        request = appended_request(
-            raws, source, most, limits, context.count_text, context.focus, context.style.form(source)
-        )
-        own = self._own_messages(context)
-        if own is not None:
-            # Send only what the upstream does not keep; an answer is still checked against all of it for
-            # echoes.
-            request = replace(request, messages=(*own, request.messages[-1]))
-        return AppendedQuestion(request, behind)
-
-    def _own_messages(self, context: CompactionContext) -> Sequence[bytes] | None:
-        """The messages after those that the upstream keeps; None where it keeps none."""
-        turn = context.turn
-        return (
-            _beyond(turn, _end(context))
-            if isinstance(turn, Turn) and self._continues_upstream(context)
-            else None
-        )
-
-    def _behind(self, context: CompactionContext) -> Members | None:
-        """The request members sent with a question; None where those of the last request are not known."""
-        turn = context.turn
-        request = turn.request if isinstance(turn, Turn) else None
-        behind = turn.wire.prompt_members(request)
-        if behind is None or request is None or not self._continues_upstream(context):
-            return behind
-        return None if self._own_messages(context) is None else (*behind, *previous_of(request))
-
-    def _continues_upstream(self, context: CompactionContext) -> bool:
-        """True when the last request referred to messages that the upstream keeps."""
-        turn = context.turn
-        return context.current is None and isinstance(turn, Turn) and self._kept.may_continue(turn)
+def may_reuse_prompt(context: CompactionContext, limits: SummaryLimits, kept: KeptAnswers) -> bool:
+    """True when a question may be appended to the cached prompt: it fits with its answer."""
+    policy = context.policy
+    if not policy.reuse_prompt_cache or policy.summary_model is not None or policy.style != "record":
+        return False
+    room = _room_left(context, context.under(context.current).tokens, limits)
+    return room >= limits.max_tokens and _behind(context, kept) is not None
 
 
-def _room(context: CompactionContext) -> float:
-    return RIDING_SHARE * context.budget.window_tokens
+def appended_question(
+    context: CompactionContext, source: SummarySource, limits: SummaryLimits, kept: KeptAnswers
+) -> AppendedQuestion | None:
+    """The question appended to the forwarded prompt; None where it cannot be appended.
+
+    Its answer may take what the window leaves, up to the headroom of any summary.
+    """
+    found = _behind(context, kept)
+    if found is None:
+        return None
+    behind, own = found
+    shown, end = context.under(context.current), _end(context)
+    raws = [part.raw for part in shown.view.parts if part.index is None or part.index < end]
+    length, thought_tokens = limits.record_tokens, limits.max_tokens - limits.record_tokens
+    if any(name == "reasoning" for name, _ in behind):
+        # On the Responses API reasoning counts towards the answer's limit.
+        thought_tokens = THOUGHT_TOKENS
+    left = int(_room_left(context, shown.tokens, limits))
+    most = max(length, min(answer_tokens(length, thought_tokens), left))
+    request = appended_request(
+        raws, source, most, limits, context.count_text, context.focus, context.style.form(source)
+    )
+    if own is not None:
+        # An answer is still checked against the whole prompt for echoes.
+        request = replace(request, messages=(*own, request.messages[-1]))
+    return AppendedQuestion(request, behind)
+
+
+def _room_left(context: CompactionContext, prompt_tokens: int, limits: SummaryLimits) -> float:
+    """Tokens that the window leaves beside the prompt and the question."""
+    question = appended_tokens(limits, context.count_text, context.style.form(SummarySource(())))
+    return RIDING_SHARE * context.budget.window_tokens - prompt_tokens - question
+
+
+def _behind(context: CompactionContext, kept: KeptAnswers) -> tuple[Members, Sequence[bytes] | None] | None:
+    """The request members sent with a question, and its messages where the upstream keeps those before.
+
+    None where no question can be appended: the members of the last request are not known, or what the
+    upstream keeps is not.
+    """
+    turn = context.turn
+    request = turn.request if isinstance(turn, Turn) else None
+    behind = turn.wire.prompt_members(request)
+    if behind is None:
+        return None
+    if not isinstance(turn, Turn) or context.current is not None or not kept.may_continue(turn):
+        return behind, None
+    # The request itself sent the last messages, without its answer if there is one.
+    sent, talk = turn.request.message_spans, turn.conversation
+    said, cut = [each.raw for each in (*talk.preamble, *talk.messages)], len(talk.preamble) + _end(context)
+    for answers in (0, 1):
+        start = len(said) - answers - len(sent)
+        if start >= 0 and said[start : start + len(sent)] == list(sent) and start + len(sent) <= cut:
+            return (*behind, *previous_of(turn.request)), said[start:cut]
+    return None
 
 
 def _end(context: CompactionContext) -> int:
@@ -117,18 +108,3 @@ def _end(context: CompactionContext) -> int:
     if open_calls(messages):
         return groups_of(messages)[-1].start
     return len(messages) - 1 if messages and has_unreadable_reasoning(messages[-1].raw) else len(messages)
-
-
-def _beyond(turn: Turn, end: int) -> Sequence[bytes] | None:
-    """The messages that the request itself sent, with its answer if any; the upstream keeps the rest."""
-    own = turn.request.message_spans
-    said, cut = _raws(turn.conversation), len(turn.conversation.preamble) + end
-    for answers in (0, 1):
-        start = len(said) - answers - len(own)
-        if start >= 0 and said[start : start + len(own)] == own and start + len(own) <= cut:
-            return said[start:cut]
-    return None
-
-
-def _raws(talk: Conversation) -> tuple[bytes, ...]:
-    return tuple(message.raw for message in (*talk.preamble, *talk.messages))

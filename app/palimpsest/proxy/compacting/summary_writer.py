@@ -31,9 +31,10 @@ from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Breaker, Cause
-from palimpsest.proxy.compacting.questions import Prompts
+from palimpsest.proxy.compacting.questions import appended_question, may_reuse_prompt
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
-from palimpsest.proxy.quotas import Bill, Quota, Quotas
+from palimpsest.proxy.kept_answers import KeptAnswers
+from palimpsest.proxy.quotas import Quotas
 from palimpsest.storage.journal import Journal, TokensSpent
 from palimpsest.upstream.summarizer import (
     Failed,
@@ -41,7 +42,6 @@ from palimpsest.upstream.summarizer import (
     Question,
     QuestionTooLong,
     Summarizers,
-    SummaryOutcome,
     Task,
     Worker,
 )
@@ -87,7 +87,7 @@ class SummaryFailure:
     may_again: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """One attempt at a summary under `limits`, with the `usages` of its calls so far."""
 
@@ -106,13 +106,16 @@ class Run:
 
 
 class SummaryWriter:
-    """Asks models for summaries, and keeps the breakers and the bills up to date."""
+    """Asks models for summaries, and keeps the breaker and the bills up to date.
+
+    `kept`: which answers the upstreams keep.
+    """
 
     def __init__(
         self,
         summarizers: Summarizers,
         worker: Worker | None,
-        prompts: Prompts,
+        kept: KeptAnswers,
         choice: SummarizerChoice,
         breaker: Breaker,
         journal: Journal,
@@ -121,17 +124,17 @@ class SummaryWriter:
     ) -> None:
         self._summarizers = summarizers
         self._worker = worker
-        self._prompts = prompts
+        self._kept = kept
         self._choice = choice
+        self._breaker = breaker
         self._journal = journal
         self._quotas = quotas
-        self._breaker = breaker
         self._thoughts = ReasoningTokens()
         self._new_id = new_id
 
     def is_refused(self, context: CompactionContext) -> bool:
         """True while the model should not be asked about this conversation, after failures in a row (F05)."""
-        return self._breaker.is_open(self._asked_of(context), context.turn.namespace, self._key(context))
+        return self._breaker.is_open(*self._asked_of(context))
 
     def model_for(self, context: CompactionContext) -> str:
         """The model that writes (D18): the policy's, else the deployment's, else the conversation's own.
@@ -149,41 +152,46 @@ class SummaryWriter:
 
         It is no failure if the policy's style asks no model, or if none should be asked.
         """
-        run = self._run(context)
-        replaced = await context.done(_replaced, source)
         if why := await context.done(self.unasked_reason, fold):
             return SummaryFailure(why, is_failure=False, may_again=False)
-        reason, may_append = "", await context.done(self._reuses_prompt, source)
+        run = Run(self._new_id(), self._limits(context))
+        # Tokens that a summary of the source replaces.
+        replaced = sum(message.tokens for _, message in source.fresh) + await context.done(
+            lambda _: context.count_text(source.previous)
+        )
+        # The cached prompt must show all that the question is about.
+        may_append = (
+            self._choice.may_reuse_prompt
+            and is_appendable(source)
+            and await context.done(may_reuse_prompt, run.limits, self._kept)
+        )
+        reason, session = "", context.turn.session
         for is_last in (False, True):
             reuses_prompt = may_append and not is_last
             try:
-                result = await self._asked(
+                written = await self._asked(
                     context, source, replaced, run, reuses_prompt=reuses_prompt, is_last=is_last
                 )
             except SummaryRejected as rejected:
                 _log.warning(
-                    "summary_rejected",
-                    reason=rejected.message,
-                    reuses_prompt=reuses_prompt,
-                    session=context.turn.session,
+                    "summary_rejected", reason=rejected.message, reuses_prompt=reuses_prompt, session=session
                 )
                 reason = "rejected"
-            except _NobodyAsked:
-                return SummaryFailure("nothing_to_ask", is_failure=False, may_again=False)
             except _NoAnswer as failure:
-                _log.warning("summary_failed", reason=failure.reason, session=context.turn.session)
+                _log.warning("summary_failed", reason=failure.reason, session=session)
                 reason = failure.reason
                 if reason == "too_long" and context.budget.window_tokens < run.limits.window_tokens:
                     # The window of the settings is not the one there is: shorter pieces may fit.
-                    smaller = replace(run.limits, window_tokens=context.budget.window_tokens)
-                    run = replace(run, limits=smaller)
+                    run.limits = replace(run.limits, window_tokens=context.budget.window_tokens)
                 elif failure.is_final:
                     self._failed(context, reason)
                     # Retrying does not help against a refused key, a reached limit or too long a text.
                     return SummaryFailure(reason, may_again=failure.counts and reason != "too_long")
             else:
-                self._succeeded(context)
-                return replace(result, spent=run.spent)
+                if written is None:
+                    return SummaryFailure("nothing_to_ask", is_failure=False, may_again=False)
+                self._breaker.succeeded(*self._asked_of(context))
+                return replace(written, spent=run.spent)
         self._failed(context, reason)
         return SummaryFailure(reason)
 
@@ -192,12 +200,12 @@ class SummaryWriter:
         if self.is_refused(context):
             return None
         try:
-            answer = await self._answer(context, request, self._run(context), None)
+            answer = await self._answer(context, request, Run(self._new_id(), self._limits(context)), None)
         except _NoAnswer as failure:
             _log.warning("question_failed", reason=failure.reason, session=context.turn.session)
             self._failed(context, failure.reason)
             return None
-        self._succeeded(context)
+        self._breaker.succeeded(*self._asked_of(context))
         return SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
 
     def unasked_reason(self, context: CompactionContext, fold: Fold) -> str:
@@ -211,10 +219,13 @@ class SummaryWriter:
         policy, budget = context.policy, context.budget
         if not policy.use_summarizer:
             return "nobody_to_ask"
-        if self._has_no_room(context):
+        if self._limits(context).record_tokens < policy.summary_min_tokens:
             return "no_room_to_ask"
+        # Another model was configured for summaries, or a person asks for one now.
+        has_other = not self._choice.may_reuse_prompt or policy.summary_model is not None
+        is_chosen = has_other or self._has_worker(context) or context.is_ordered
         is_owed = context.owes_entry and fold.cut == fold.since
-        if is_owed or self._is_chosen(context) or policy.folds_by_count or policy.style != "record":
+        if is_owed or is_chosen or policy.folds_by_count or policy.style != "record":
             return ""
         is_due = context.current is not None and context.current.author != "model"
         if is_due and fold.trigger != "background":
@@ -223,17 +234,6 @@ class SummaryWriter:
         folded = sum(message.tokens for _, message in unread(source, record_of(source)))
         is_small = folded < _LEAST_FOLDED * budget.summary_tokens
         return "not_worth_asking" if is_small or fold.leaves_tokens > budget.most_after_tokens else ""
-
-    def _has_no_room(self, context: CompactionContext) -> bool:
-        return self._limits(context).record_tokens < context.policy.summary_min_tokens
-
-    def _is_chosen(self, context: CompactionContext) -> bool:
-        """True when another model was configured for summaries, or a person asked for one now."""
-        has_other = not self._choice.may_reuse_prompt or context.policy.summary_model is not None
-        return has_other or self._has_worker(context) or context.is_ordered
-
-    def _run(self, context: CompactionContext) -> Run:
-        return Run(self._new_id(), self._limits(context))
 
     async def _asked(
         self,
@@ -244,22 +244,24 @@ class SummaryWriter:
         *,
         reuses_prompt: bool,
         is_last: bool,
-    ) -> SummaryText:
-        appended = (
-            await context.done(self._prompts.appended_question, source, run.limits) if reuses_prompt else None
-        )
+    ) -> SummaryText | None:
+        """The text of one attempt with all its questions; None when the style has no question this time."""
+        appended, style, count_text = None, context.style, context.count_text
+        if reuses_prompt:
+            appended = await context.done(appended_question, source, run.limits, self._kept)
         if appended is None:
-            questions = context.style.requests(source, run.limits, context.count_text, context.focus)
+            questions = style.requests(source, run.limits, count_text, context.focus)
         else:
             questions = _appended(context, appended.request, run.limits)
+        # StopIteration must not leave a worker thread.
         request = await context.done(lambda _: next(questions, None))
         if request is None:
-            raise _NobodyAsked
-        text, passes = "", 0
-        while request:
+            return None
+        written = SummaryText("", self.model_for(context), 0, run.id)
+        while request is not None:
             if not (appended or self._has_worker(context) or request.is_final):
                 request = await context.done(self._with_headroom, request, run.limits)
-            behind = appended.behind if appended and not passes else None
+            behind = appended.behind if appended and not written.passes else None
             try:
                 answer = await self._answer(context, request, run, behind)
                 reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
@@ -272,17 +274,16 @@ class SummaryWriter:
                     if following and following.last:
                         request = following
                         continue
-                if text:
+                if written.text:
                     _log.warning("summary_partial", error=str(failure), session=context.turn.session)
                     # The entries that have arrived stand; the next question covers what they lack.
-                    is_partial = request.last > 0
-                    return SummaryText(text, self.model_for(context), passes, run.id, is_partial=is_partial)
+                    return replace(written, is_partial=request.last > 0)
                 if request.is_final and isinstance(failure, SummaryRejected):
                     raise _NoAnswer("rejected", counts=False) from failure
                 raise
-            passes += 1
+            written = replace(written, text=text, passes=written.passes + 1)
             request = await context.done(_next_question, questions, text)
-        return SummaryText(text, self.model_for(context), passes, run.id)
+        return written
 
     async def _answer(
         self, context: CompactionContext, request: SummaryRequest, run: Run, behind: Members | None
@@ -291,14 +292,33 @@ class SummaryWriter:
 
         `behind`: the request members sent with an appended question; None for a request of its own.
         """
-        reuses_prompt = behind is not None
-        bill, used = None, 0
-        if (quota := context.turn.quota) is not None:
+        turn, model, seconds = context.turn, self.model_for(context), self._choice.call_seconds
+        reuses_prompt, bill, used = behind is not None, None, 0
+        if turn.quota is not None:
             prompt = await context.done(_prompt_tokens, request, reuses_prompt=reuses_prompt)
             used = context.budget.for_model(prompt)
-            bill = await self._bill(context, quota, used + request.max_tokens)
+            try:
+                bill = await self._quotas.bill(turn.quota)
+                await self._quotas.reserve(bill, used + request.max_tokens)
+            except QuotaExceeded:
+                raise _NoAnswer("quota_exceeded", counts=False) from None
+            except StoreError as error:
+                # What is left cannot be known.
+                _log.warning("quota_not_read", error=type(error).__name__, session=turn.session)
+                raise _NoAnswer("quota_unknown", counts=False) from None
         try:
-            outcome = await self._outcome(context, request, behind)
+            if self._worker is not None and self._has_worker(context) and request.conversation:
+                task = Task(
+                    previous_summary=request.previous,
+                    conversation=request.conversation,
+                    max_tokens=request.max_tokens,
+                    model=model,
+                )
+                outcome = await self._worker.ask(task, seconds)
+            else:
+                tools = context.tools if reuses_prompt else None
+                question = Question(request.messages, model, request.max_tokens, tools, turn.wire, behind)
+                outcome = await self._summarizers.ask(question, context.outgoing(), seconds)
             used = 0
             if isinstance(outcome, QuestionAnswer):
                 used = await self._account_for(context, request, outcome, run, reuses_prompt=reuses_prompt)
@@ -315,35 +335,6 @@ class SummaryWriter:
                 raise _NoAnswer("too_long", is_final=not reuses_prompt)
             case Failed(reason):
                 raise _NoAnswer(reason, is_final=not (reuses_prompt and reason in _REFUSED_BEHIND))
-
-    async def _bill(self, context: CompactionContext, quota: Quota, tokens: int) -> Bill:
-        """The bill of a question, with these tokens reserved; _NoAnswer beyond the quota."""
-        try:
-            bill = await self._quotas.bill(quota)
-            await self._quotas.reserve(bill, tokens)
-        except QuotaExceeded:
-            raise _NoAnswer("quota_exceeded", counts=False) from None
-        except StoreError as error:
-            # What is left cannot be known.
-            _log.warning("quota_not_read", error=type(error).__name__, session=context.turn.session)
-            raise _NoAnswer("quota_unknown", counts=False) from None
-        return bill
-
-    async def _outcome(
-        self, context: CompactionContext, request: SummaryRequest, behind: Members | None
-    ) -> SummaryOutcome:
-        model, most, seconds = self.model_for(context), request.max_tokens, self._choice.call_seconds
-        if self._worker is not None and self._has_worker(context) and request.conversation:
-            task = Task(
-                previous_summary=request.previous,
-                conversation=request.conversation,
-                max_tokens=most,
-                model=model,
-            )
-            return await self._worker.ask(task, seconds)
-        tools = context.tools if behind is not None else None
-        question = Question(request.messages, model, most, tools, context.turn.wire, behind)
-        return await self._summarizers.ask(question, context.outgoing(), seconds)
 
     async def _account_for(
         self,
@@ -406,23 +397,13 @@ class SummaryWriter:
     def _thought_tokens(self, context: CompactionContext) -> int:
         return self._thoughts.of(context.turn.namespace, self.model_for(context))
 
-    def _reuses_prompt(self, context: CompactionContext, source: SummarySource) -> bool:
-        """True when the question may be appended to the cached prompt, which shows all it is about."""
-        return (
-            self._choice.may_reuse_prompt
-            and self._prompts.may_reuse_prompt(context, self._limits(context))
-            and is_appendable(source)
-        )
-
-    def _asked_of(self, context: CompactionContext) -> str:
-        """The breaker's name for what is asked: the model's, or the worker's."""
-        return _WORKER if self._has_worker(context) else self.model_for(context)
-
-    def _key(self, context: CompactionContext) -> str:
-        """The breaker's name for the key; "" for a worker, which has the operator's."""
+    def _asked_of(self, context: CompactionContext) -> tuple[str, str, str]:
+        """What failures count for: the model or the worker, the namespace, the key; the operator's is ""."""
+        namespace = context.turn.namespace
         if self._has_worker(context):
-            return ""
-        return self._summarizers.key_id(self.model_for(context), context.outgoing())
+            return _WORKER, namespace, ""
+        model = self.model_for(context)
+        return model, namespace, self._summarizers.key_id(model, context.outgoing())
 
     def _failed(self, context: CompactionContext, reason: str) -> None:
         if reason.startswith("quota_"):
@@ -433,14 +414,7 @@ class SummaryWriter:
             cause = "key"
         elif reason in _OF_THE_CONVERSATION or reason.startswith("status_4"):
             cause = "conversation"
-        self._breaker.failed(self._asked_of(context), context.turn.namespace, self._key(context), cause=cause)
-
-    def _succeeded(self, context: CompactionContext) -> None:
-        self._breaker.succeeded(self._asked_of(context), context.turn.namespace, self._key(context))
-
-
-class _NobodyAsked(Exception):
-    """The style has no question this time."""
+        self._breaker.failed(*self._asked_of(context), cause=cause)
 
 
 class _NoAnswer(Exception):
@@ -463,11 +437,6 @@ def _appended(
     record = decoded((yield request))
     if record is not None:
         yield from settling(record, request.source, limits, context.count_text)
-
-
-def _replaced(context: CompactionContext, source: SummarySource) -> int:
-    """Tokens that a summary of the source replaces."""
-    return sum(message.tokens for _, message in source.fresh) + context.count_text(source.previous)
 
 
 def _accepted(context: CompactionContext, reply: SummaryReply, request: RecordRequest, replaced: int) -> str:
