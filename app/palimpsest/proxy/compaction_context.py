@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from palimpsest.core.budget.budget import Budget, Due, answer_target, block_tokens_for, due
+from palimpsest.core.budget.budget import (
+    Budget,
+    Due,
+    answer_target,
+    block_tokens_for,
+    due,
+)
 from palimpsest.core.budget.measured import Paces
 from palimpsest.core.budget.prices import Prices
 from palimpsest.core.history.message import Conversation, Message
@@ -15,7 +21,7 @@ from palimpsest.core.recall.rounds.hidden import replayed
 from palimpsest.core.recall.rounds.offer import with_ours
 from palimpsest.core.recall.searchable_text import without_recall_output
 from palimpsest.core.summary.source import SummarySource
-from palimpsest.core.summary.styles import RecordStyle, WrittenBlock, state_fields
+from palimpsest.core.summary.styles import RecordStyle, state_fields
 from palimpsest.core.view.clients import client_summary_of, opening_of
 from palimpsest.core.view.compaction import Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
@@ -179,21 +185,16 @@ class CompactionContext:
         pins = self.pins | {self.conversation.chains[index] for index in own}
         bare = replace(self.budget, memory_tokens=0)
         wishes = dict.fromkeys([(pins, self.budget), (pins, bare), (self.pins, bare)])
-        plans = (
-            planner(
-                plan_input_of(self.conversation, self.current, budget, pins, self.policy, self.count_text)
+        for wish, budget in wishes:
+            plan = planner(
+                plan_input_of(self.conversation, self.current, budget, wish, self.policy, self.count_text)
             )
-            for pins, budget in wishes
-        )
-        plan = next(plans)
-        while not self._is_bearable(plan) and (other := next(plans, None)) is not None:
-            plan = other
+            if self._is_bearable(plan):
+                break
         return plan
 
     def _is_bearable(self, plan: Plan) -> bool:
-        return not isinstance(plan, Refuse) and not (
-            isinstance(plan, Send) and not fits(plan.view, self.budget)
-        )
+        return fits(plan.view, self.budget) if isinstance(plan, Send) else not isinstance(plan, Refuse)
 
     def under(self, compaction: Compaction | None) -> ForwardedView:
         """The view with `compaction` in force."""
@@ -227,10 +228,6 @@ class CompactionContext:
         """The context without the hidden rounds of earlier turns."""
         return replace(self, replay=replace(self.replay, rounds={}, talk=None))
 
-    def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
-        """The compaction of a plan that only masks."""
-        return self._record(plan, self._written(compaction_id))
-
     def measured(self, compaction: Compaction) -> Compaction:
         """The compaction with current tools, memory and figures; one prepared earlier has older ones."""
         compaction = compaction.offering_tools(self.replay.is_recorded)
@@ -239,19 +236,16 @@ class CompactionContext:
             now = replace(compaction, memory=self.memory)
             if self.under(now).tokens <= self.budget.ceiling_tokens:
                 compaction = now
-        shown = self.under(self.current).tokens
-        before = self.budget.for_model(shown)
-        after = self.budget.for_model(self.under(compaction).tokens)
-        reason = compaction.reason
-        if compaction.kind == "message_removal":
+        shown, reason = self.under(self.current).tokens, compaction.reason
+        if is_same_fold(self.current, compaction) and compaction.kind == "message_removal":
+            reason = BETTER_RECORD
+        elif compaction.kind == "message_removal":
             _, by_code, rest = reason.partition(BY_CODE)
             reason = why(shown, self.unfolded, self.budget, self.policy, compaction.trigger) + by_code + rest
-            if is_same_fold(self.current, compaction):
-                reason = BETTER_RECORD
         return replace(
             compaction,
-            tokens_before=before,
-            tokens_after=after,
+            tokens_before=self.budget.for_model(shown),
+            tokens_after=self.budget.for_model(self.under(compaction).tokens),
             parents=(self.current.id,) if self.current else (),
             reason=reason,
         )
@@ -377,9 +371,18 @@ class CompactionContext:
 
     def compaction_of_fold(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
         """As `folded`, in this thread."""
-        block = self._block(fold, self.source(fold), summary)
+        budget, count_text = self.budget, self.count_text
+        as_user = self.policy.later_system_messages == "user"
+        room = summary_room(fold, self.conversation, budget, count_text, tells_as_user=as_user)
+        # The message that holds the block takes some of the room, and so does the acknowledgement, which is
+        # not planned for.
+        room = max(1, room - FRAME_TOKENS)
+        if self.policy.strict_alternation:
+            room = max(1, room - acknowledgement_tokens(count_text))
+        text = summary.text if summary is not None else None
+        block = self.style.written(self.source(fold), text, room, count_text)
         written = replace(
-            self._written(compaction_id),
+            self._form(compaction_id),
             summary=block.text,
             author="deterministic" if summary is None else "model",
             state=block.state,
@@ -390,11 +393,16 @@ class CompactionContext:
         if summary is not None:
             # Tokens of the text and of the shown block, and the ceiling, in the model's count. A text that
             # fits below the ceiling was not guarded; a cut to the block's own bound does not count.
-            said, shown = self.count_text(summary.text), self.count_text(block.text)
+            said, shown = count_text(summary.text), count_text(block.text)
             guard = None
-            if said > shown and said > self._room(ceiling_room, fold):
-                before, after = self.budget.for_model(said), self.budget.for_model(shown)
-                guard = before, after, self.budget.for_model(self.budget.ceiling_tokens)
+            if said > shown and said > ceiling_room(
+                fold, self.conversation, budget, count_text, tells_as_user=as_user
+            ):
+                guard = (
+                    budget.for_model(said),
+                    budget.for_model(shown),
+                    budget.for_model(budget.ceiling_tokens),
+                )
             written = replace(
                 written,
                 model=summary.model,
@@ -403,10 +411,15 @@ class CompactionContext:
                 spent=summary.spent,
                 guard_tokens=guard,
             )
-        made = self._record(fold, written)
+        made = compaction_of(fold, self.conversation, self.current, written, budget, count_text)
         return made.owing_entry() if summary is not None and summary.is_partial else made
 
-    def _written(self, compaction_id: str) -> RecordInput:
+    def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
+        """The compaction of a plan that only masks."""
+        form = self._form(compaction_id)
+        return compaction_of(plan, self.conversation, self.current, form, self.budget, self.count_text)
+
+    def _form(self, compaction_id: str) -> RecordInput:
         """The record's fields about the form of its view, for the upstream."""
         return RecordInput(
             id=compaction_id,
@@ -416,22 +429,6 @@ class CompactionContext:
             offers_tools=self.replay.is_recorded,
             as_system=self.policy.summary_role == "system",
         )
-
-    def _block(self, fold: Fold, source: SummarySource, summary: SummaryText | None) -> WrittenBlock:
-        # The message that holds the block takes some of the room.
-        room = max(1, self._room(summary_room, fold) - FRAME_TOKENS)
-        if self.policy.strict_alternation:
-            # The acknowledgement is not planned for: it takes some of the summary's room.
-            room = max(1, room - acknowledgement_tokens(self.count_text))
-        text = summary.text if summary is not None else None
-        return self.style.written(source, text, room, self.count_text)
-
-    def _room(self, room_of: Callable[..., int], fold: Fold) -> int:
-        as_user = self.policy.later_system_messages == "user"
-        return room_of(fold, self.conversation, self.budget, self.count_text, tells_as_user=as_user)
-
-    def _record(self, plan: Fold | MaskOnly, written: RecordInput) -> Compaction:
-        return compaction_of(plan, self.conversation, self.current, written, self.budget, self.count_text)
 
 
 def in_force(stored: Sequence[StoredCompaction], talk: Conversation) -> Compaction | None:

@@ -87,7 +87,8 @@ class Compactor:
         is_first = not (context.current or context.memory or context.is_ordered or context.replay.rounds)
         if is_first and history in self._repeated:
             again = replace(self._repeated[history][1], id=self._new_id())
-            if await context.done(_adopts, again):
+            talk, budget = context.conversation, context.budget
+            if await context.done(lambda _: adopts(again, talk, None, budget, context.count_text)):
                 return await self.adopt(context, again)
         job = self._summaries.begun(context) or self._begin(context, fold, is_shared=True)
         # Hold the lease until it is stored, so that no other server requests the same summary in between.
@@ -218,7 +219,3 @@ class Compactor:
         if job is not None:
             return await job.awaited(self._deadline_seconds - waited)
         return None, self._summaries.block_reason(context) if self._deadline_seconds > 0 else ""
-
-
-def _adopts(context: CompactionContext, prepared: Compaction) -> bool:
-    return adopts(prepared, context.conversation, context.current, context.budget, context.count_text)

@@ -16,7 +16,7 @@ from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.text_pins import text_pins
 from palimpsest.core.view.view import CountText, block_tokens, cut_in, unmasked_tokens
 from palimpsest.proxy.compacting.costs import ModelPrices
-from palimpsest.proxy.compacting.windows import OwnHeaders, Windows
+from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.compaction_context import CompactionContext, in_force
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import offload
@@ -69,16 +69,13 @@ class ContextLoader:
         text_pins_share: float,
     ) -> None:
         self._store = store
-        self._replays = replays
-        # How fast conversations grow, and how long their summaries take.
-        self._paces = Paces(time.monotonic)
-        self._windows = models.windows
-        self._calibrations = models.calibrations
-        self._tokens = models.tokens
-        self._prices = models.prices
+        self._models = models
         self._policy_for = policy_for
         self._outgoing = outgoing
+        self._replays = replays
         self._text_pins_share = text_pins_share
+        # How fast conversations grow, and how long their summaries take.
+        self._paces = Paces(time.monotonic)
 
     async def of(
         self, turn: Subject, *, by_hand: bool = False, untouched: bool = False, at_most: int | None = None
@@ -89,18 +86,27 @@ class ContextLoader:
         memory is read if a mark may be reached, else it is that of the current view. `untouched`: the
         conversation is new, so that no compaction is looked up. `at_most` bounds the window for this call.
         """
-        model, weight = turn.model, weight_of(turn)
+        model, models, weight = turn.model, self._models, weight_of(turn)
         outgoing = partial(self._outgoing, turn.headers, model)
-        own, stored = await self._stored(turn, untouched=untouched)
-        policy = _asked_policy(self._policy_for(model, own), _threshold(turn))
-        window = await self._window(turn, outgoing, policy, at_most)
+        own: bytes | None = None
+        stored: Sequence[StoredCompaction] = ()
+        if not untouched:
+            own, stored = await self._store.compactions.with_settings(turn.namespace, turn.session)
+        policy = _asked_policy(self._policy_for(model, own), turn)
+        window = await models.windows.window_of(
+            model, turn.namespace, outgoing, urgent=turn.tokens > URGENT_TOKENS
+        )
+        if window.source == "default":
+            window = Window(policy.assumed_window_tokens, "default")
+        if at_most is not None and at_most < window.tokens:
+            window = Window(at_most, "overflow")
         current, replay = None, self._replays.offered(turn, own, window.tokens)
         if stored:
             # There are no hidden rounds before the first fold.
             current = await offload(weight, in_force, stored, turn.conversation)
             replay = await self._replays.read(turn, replay, current)
         talk = replay.talk or turn.conversation
-        prices, count_text = self._prices.of(model), self._tokens.counter_of(model).count_text
+        prices, count_text = models.prices.of(model), models.tokens.counter_of(model).count_text
         goes_with_tools = replay.goes_with(current)
         budget = budget_of(
             window,
@@ -108,7 +114,7 @@ class ContextLoader:
             + replay.schema_tokens
             + sum(each.tokens for each in talk.preamble),
             max_output_tokens=turn.max_output_tokens,
-            ratio=self.ratio_of(turn.namespace, model),
+            ratio=models.calibrations.ratio_of(turn.namespace, model),
             policy=policy,
             step_tokens=prices.step_tokens,
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
@@ -122,7 +128,10 @@ class ContextLoader:
         if not untouched and (
             by_hand or await offload(weight, _is_near, talk, current, budget, policy, count_text)
         ):
-            memory = await self._memory(turn, budget, policy, count_text)
+            # The memory block as a view would show it now (B16); "" without entries.
+            room = memory_room(budget, policy)
+            block = await block_in(self._store.journal, turn.namespace, turn.session) if room else None
+            memory = shown_memory(block, room, count_text, policy.summary_tag) if block else ""
         memory_tokens = block_tokens(memory, count_text)
         if memory_tokens or replay.reads_by:
             budget = replace(budget, memory_tokens=memory_tokens, reads_by=replay.reads_by)
@@ -140,35 +149,6 @@ class ContextLoader:
             replay=replay,
         )
         return await context.done(CompactionContext.lightened) if replay.rounds else context
-
-    def ratio_of(self, namespace: str, model: str) -> float:
-        """The model's tokens for one of ours, as learned from the namespace's prompts."""
-        return self._calibrations.ratio_of(namespace, model)
-
-    async def _stored(
-        self, turn: Subject, *, untouched: bool
-    ) -> tuple[bytes | None, Sequence[StoredCompaction]]:
-        """The session's settings and compactions; neither is looked up for a new one."""
-        if untouched:
-            return None, ()
-        return await self._store.compactions.with_settings(turn.namespace, turn.session)
-
-    async def _window(
-        self, turn: Subject, headers: OwnHeaders, policy: Policy, at_most: int | None
-    ) -> Window:
-        urgent = turn.tokens > URGENT_TOKENS
-        window = await self._windows.window_of(turn.model, turn.namespace, headers, urgent=urgent)
-        if window.source == "default":
-            window = Window(policy.assumed_window_tokens, "default")
-        return Window(at_most, "overflow") if at_most is not None and at_most < window.tokens else window
-
-    async def _memory(self, turn: Subject, budget: Budget, policy: Policy, count_text: CountText) -> str:
-        """The session's memory block as a view would show it now (B16); "" without entries."""
-        room = memory_room(budget, policy)
-        if not room:
-            return ""
-        block = await block_in(self._store.journal, turn.namespace, turn.session)
-        return shown_memory(block, room, count_text, policy.summary_tag)
 
     async def pinned(self, turn: Subject, budget: Budget) -> PinnedMessages:
         """The pins that a compaction with this budget would keep. StoreError."""
@@ -194,19 +174,16 @@ class ContextLoader:
         )
 
 
-def _threshold(turn: Subject) -> int:
-    return turn.compact_threshold if isinstance(turn, Turn) else 0
-
-
-def _asked_policy(policy: Policy, compact_threshold: int) -> Policy:
-    """The policy with the client's compaction threshold as trigger, where that is lower; 0: none.
+def _asked_policy(policy: Policy, turn: Subject) -> Policy:
+    """The policy with the client's compaction threshold as trigger, where that is lower.
 
     The API compacts in the answer that crosses the threshold (reference, "Compaction", 2026-11): a turn waits
     for a summary that is being written.
     """
-    if not compact_threshold or 0 < policy.trigger_tokens <= compact_threshold:
+    threshold = turn.compact_threshold if isinstance(turn, Turn) else 0
+    if not threshold or 0 < policy.trigger_tokens <= threshold:
         return policy
-    return replace(policy, trigger_tokens=compact_threshold, wait_for_summary=True)
+    return replace(policy, trigger_tokens=threshold, wait_for_summary=True)
 
 
 def _is_near(

@@ -31,13 +31,14 @@ class ModelPrices:
 
     def of(self, model: str) -> Prices:
         """The prices known now; an unknown model is looked up in the background."""
-        prices = self._known.get(model)
-        if prices is None:
-            prices = self._configured(model)
-            self._remember(model, prices or Prices())
-            if prices is None:
+        if model not in self._known:
+            configured = self._configured(model)
+            if len(self._known) >= REMEMBERED_MODELS:
+                self._known.pop(next(iter(self._known)))
+            self._known[model] = configured or Prices()
+            if configured is None:
                 self._jobs.start(self._look_up(model))
-        return prices or Prices()
+        return self._known[model]
 
     async def known(self, model: str) -> Prices | None:
         """The model's prices as configured or published; None when nobody has stated them."""
@@ -51,10 +52,5 @@ class ModelPrices:
 
     async def _look_up(self, model: str) -> None:
         prices = await self.known(model)
-        if prices is not None:
-            self._remember(model, prices)
-
-    def _remember(self, model: str, prices: Prices) -> None:
-        if len(self._known) >= REMEMBERED_MODELS:
-            self._known.pop(next(iter(self._known)))
-        self._known[model] = prices
+        if prices is not None and model in self._known:
+            self._known[model] = prices

@@ -128,20 +128,19 @@ class SummaryJobs:
             return self._in_background
         return self.may_prepare(context) and not await context.done(self._writer.unasked_reason, fold)
 
-    async def prepare(self, context: CompactionContext, fold: Fold) -> None:
-        """Start a summary in the background, unless a usable one exists or too many are queued."""
-        if self._is_crowded or not await self.is_ahead(context, fold):
-            return
-        if self.begun(context) is None:
-            self.begin(context, fold, is_shared=True)
+    async def prepare(self, context: CompactionContext, fold: Fold, *, is_again: bool = False) -> None:
+        """Start a summary in the background, unless there is one or too many are queued.
 
-    def complete(self, context: CompactionContext, fold: Fold) -> None:
-        """Start writing the entry that the record of the current fold lacks, unless one is being written.
-
-        It is adopted at the next turn; no request waits for it.
+        `is_again`: the fold is the one in force, whose record lacks an entry. It is adopted at the next turn.
         """
-        if self.may_prepare(context) and not self._is_crowded and not self._again(context):
-            self.begin(context, fold, is_shared=False)
+
+        def is_begun() -> bool:
+            return bool(self._again(context) if is_again else self.begun(context))
+
+        if is_begun() or self._is_crowded or not self.may_prepare(context):
+            return
+        if not await context.done(self._writer.unasked_reason, fold) and not is_begun():
+            self.begin(context, fold, is_shared=not is_again)
 
     @property
     def _is_crowded(self) -> bool:
@@ -298,21 +297,19 @@ class SummaryJobs:
         self, context: CompactionContext, fold: Fold, job: Job
     ) -> SummaryText | SummaryFailure:
         """Try twice, or once if a request waits (B17): the second time survives a short failure."""
-        result = await self._attempt(context, fold, job)
-        if isinstance(result, SummaryText) or not result.may_again or job.hurried.is_set():
-            return result
-        # A request that arrives meanwhile ends the delay.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._how.summary_backoff_seconds):
-                await job.hurried.wait()
-        return result if self.block_reason(context) else await self._attempt(context, fold, job)
-
-    async def _attempt(
-        self, context: CompactionContext, fold: Fold, job: Job
-    ) -> SummaryText | SummaryFailure:
-        async with self._place(job, context.turn.namespace):
-            source = await context.done(CompactionContext.source, fold)
-            return await self._writer.write(context, fold, source)
+        for is_last in (False, True):
+            async with self._place(job, context.turn.namespace):
+                source = await context.done(CompactionContext.source, fold)
+                result = await self._writer.write(context, fold, source)
+            if isinstance(result, SummaryText) or is_last or not result.may_again or job.hurried.is_set():
+                break
+            # A request that arrives meanwhile ends the delay.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._how.summary_backoff_seconds):
+                    await job.hurried.wait()
+            if self.block_reason(context):
+                break
+        return result
 
     @asynccontextmanager
     async def _place(self, job: Job, whose: str) -> AsyncIterator[None]:

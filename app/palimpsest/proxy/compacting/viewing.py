@@ -239,7 +239,7 @@ class ViewPlanner:
         if isinstance(fold, Fold):
             await summaries.prepare(context, fold)
         elif context.owes_entry and (again := await context.done(CompactionContext.fold_in_force)):
-            summaries.complete(context, again)
+            await summaries.prepare(context, again, is_again=True)
 
     async def _planned(self, context: CompactionContext) -> Plan:
         return await context.done(CompactionContext.decide, is_looping=self._summaries.is_looping(context))
