@@ -44,12 +44,10 @@ from palimpsest.proxy.answering.relay import Answered, RelayMeans
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker
 from palimpsest.proxy.compacting.compactor import Compactor
-from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
-from palimpsest.proxy.compacting.costs import ModelPrices
 from palimpsest.proxy.compacting.summaries import SummaryJobs
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.compacting.windows import Windows, WindowSources
+from palimpsest.proxy.compaction_context import ContextLoader
 from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.exchange import Exchange
 from palimpsest.proxy.incoming import ASGIApp
@@ -60,6 +58,7 @@ from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
 from palimpsest.proxy.lookups.hidden_rounds import Replays
 from palimpsest.proxy.lookups.rounds import MixedTurns, RecallRounds, ToolExecutor
 from palimpsest.proxy.memory_blocks import MemoryBlocks
+from palimpsest.proxy.model_facts import ModelFacts, ModelPrices, Windows, WindowSources
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.pepper import load_pepper, wrong_pepper
 from palimpsest.proxy.quotas import Quotas

@@ -25,9 +25,8 @@ from palimpsest.core.summary.memory_block import (
 )
 from palimpsest.errors import BackgroundFailed, Conflict, InvalidParameter, StoreError, SummaryRejected
 from palimpsest.proxy.background import Background
-from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
-from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.compaction_context import CompactionContext, ContextLoader
 from palimpsest.proxy.journal_rows import block_of, rows_of, text_of
 from palimpsest.proxy.turn import Turn
 from palimpsest.storage.journal import Journal, MemoryKind, MemoryRow

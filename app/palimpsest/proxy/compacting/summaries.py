@@ -22,7 +22,6 @@ from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.view.record import is_same_fold
 from palimpsest.errors import StoreError
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, LoopBreaker
-from palimpsest.proxy.compacting.leases import Leases
 from palimpsest.proxy.compacting.summary_writer import SummaryFailure, SummaryWriter
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText, in_force
 from palimpsest.proxy.fair_places import FairPlaces
@@ -32,15 +31,114 @@ from palimpsest.proxy.turn import Turn
 from palimpsest.settings.compacting import CompactionSettings
 from palimpsest.storage.compactions import Prepared
 from palimpsest.storage.erasure import RecentlyErased
+from palimpsest.storage.journal import Journal
 from palimpsest.storage.store import Store
 
 _log = structlog.get_logger("palimpsest.summaries")
+_LEASES = structlog.get_logger("palimpsest.leases")
 # Queued jobs of a namespace; each holds its conversation. Beyond this, summaries are written when needed.
 MOST_WAITING = 64
 # Sessions with running or finished jobs; a finished summary takes some 20 kB.
 REMEMBERED_SESSIONS = 500
 # Jobs running or queued at once, of all namespaces: each holds its request.
 MOST_AHEAD = 32
+# Longer than a summary takes, so that a late renewal loses nothing.
+LEASE_SECONDS = 300
+# Renewals within the lifetime of a lease: one may fail or come late.
+RENEWALS = 3
+# Interval at which another server's lease is polled (seconds): a summary takes seconds to a minute.
+LOOK_SECONDS = 0.5
+
+
+class Leases:
+    """The leases of this server, `holder`, of `seconds` each. Several jobs of one session share its lease."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        jobs: Jobs,
+        holder: str,
+        clock: Callable[[], float],
+        seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._journal = journal
+        self._jobs = jobs
+        self._holder = holder
+        self._clock = clock
+        self._seconds = seconds
+        # By key: the number of users, and the task that renews the lease.
+        self._held: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        # Serializes taking and releasing, so that no release undoes a later take.
+        self._changing = asyncio.Lock()
+
+    @asynccontextmanager
+    async def held(self, namespace: str, session: str) -> AsyncIterator[bool]:
+        """Hold the session's lease. Yields False when another server has it, or the store fails."""
+        key = _lease_key(namespace, session)
+        has_lease = await self._take(key)
+        try:
+            yield has_lease
+        finally:
+            if has_lease:
+                # Nothing is awaited before the release runs as a job: a cancellation cannot interrupt this.
+                users, renewing = self._held.pop(key)
+                if users > 1:
+                    self._held[key] = users - 1, renewing
+                else:
+                    renewing.cancel()
+                    await self._jobs.finish(self._release(key))
+
+    async def is_elsewhere(self, namespace: str, session: str) -> bool:
+        """True while another server writes for the session. StoreError."""
+        key, now, holder = _lease_key(namespace, session), self._clock(), self._holder
+        return key not in self._held and await self._journal.is_leased(key, now, holder)
+
+    async def waited(self, namespace: str, session: str, seconds: float) -> float:
+        """Wait while another server writes for the session, at most `seconds`; the seconds waited."""
+        began, waited = time.monotonic(), 0.0
+        with logged(_LEASES, "lease_not_read", session=session):
+            while waited < seconds and await self.is_elsewhere(namespace, session):
+                await asyncio.sleep(min(LOOK_SECONDS, seconds - waited))
+                waited = time.monotonic() - began
+        return waited
+
+    async def _take(self, key: str) -> bool:
+        async with self._changing:
+            if key in self._held:
+                users, renewing = self._held[key]
+                self._held[key] = users + 1, renewing
+                return True
+            taken = False
+            try:
+                with logged(_LEASES, "lease_not_taken", lease=key):
+                    taken = await self._journal.take_lease(key, self._holder, self._clock(), self._seconds)
+            except asyncio.CancelledError:
+                self._jobs.start(self._release(key))
+                raise
+            if taken:
+                self._held[key] = 1, asyncio.create_task(self._renew(key))
+            return taken
+
+    async def _release(self, key: str) -> None:
+        async with self._changing:
+            if key not in self._held:
+                # After a failure the lease expires by itself.
+                with logged(_LEASES, "lease_not_released", lease=key):
+                    await self._journal.release_lease(key, self._holder)
+
+    async def _renew(self, key: str) -> None:
+        """Renew the lease until cancelled, or until another server has taken it."""
+        is_ours = True
+        while is_ours:
+            await asyncio.sleep(self._seconds / RENEWALS)
+            with logged(_LEASES, "lease_not_renewed", lease=key):
+                is_ours = await self._journal.renew_lease(key, self._holder, self._clock(), self._seconds)
+        # The summary being written stays usable: whether it applies depends on the conversation.
+        _LEASES.warning("lease_lost", lease=key)
+
+
+def _lease_key(namespace: str, session: str) -> str:
+    return f"compact:{namespace}:{session}"
 
 
 @dataclass(eq=False, slots=True)

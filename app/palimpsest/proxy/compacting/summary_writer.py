@@ -7,14 +7,22 @@ room; the second is a request of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
 
-from palimpsest.core.budget.measured import ReasoningTokens
+from palimpsest.core.budget.measured import THOUGHT_TOKENS, ReasoningTokens
+from palimpsest.core.history.append import open_calls
 from palimpsest.core.summary.acceptance import SummaryReply
-from palimpsest.core.summary.asking import RecordRequest, is_appendable, settling, unread
+from palimpsest.core.summary.asking import (
+    RecordRequest,
+    appended_request,
+    appended_tokens,
+    is_appendable,
+    settling,
+    unread,
+)
 from palimpsest.core.summary.prompt import (
     DEFAULT_INSTRUCTIONS,
     Instructions,
@@ -27,14 +35,17 @@ from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.utc import day_of
 from palimpsest.core.view.compaction import SpentTokens
 from palimpsest.core.view.outcomes import Fold
+from palimpsest.core.view.validity import groups_of
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
+from palimpsest.core.wire.responses.question import has_unreadable_reasoning, previous_of
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Breaker, Cause
-from palimpsest.proxy.compacting.questions import appended_question, may_reuse_prompt
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
+from palimpsest.proxy.jobs import logged
 from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.quotas import Quotas
+from palimpsest.proxy.turn import Turn
 from palimpsest.storage.journal import Journal, TokensSpent
 from palimpsest.upstream.summarizer import (
     Failed,
@@ -58,6 +69,9 @@ _FRAME_TOKENS = 64
 _WORKER = "\0worker"
 # How servers refuse an appended question for its tools or reasoning items: one without may be accepted.
 _REFUSED_BEHIND = frozenset({"status_400", "status_404", "status_405", "status_422", "status_501"})
+# An appended question and its answer must fit into this share of the window: our count may be off by the
+# rest.
+RIDING_SHARE = 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +170,8 @@ class SummaryWriter:
             return SummaryFailure(why, is_failure=False, may_again=False)
         run = Run(self._new_id(), self._limits(context))
         # Tokens that a summary of the source replaces.
-        replaced = sum(message.tokens for _, message in source.fresh) + await context.done(
-            lambda _: context.count_text(source.previous)
-        )
+        previous = await context.done(lambda _: context.count_text(source.previous))
+        replaced = previous + sum(message.tokens for _, message in source.fresh)
         # The cached prompt must show all that the question is about.
         may_append = (
             self._choice.may_reuse_prompt
@@ -370,10 +383,8 @@ class SummaryWriter:
         if answer.finish_reason == "length" and not answer.text.strip():
             self._thoughts.used_up(turn.namespace, model, request.max_tokens)
         spent = TokensSpent(1, prompt, completion, usage.cached_tokens or 0)
-        try:
+        with logged(_log, "spending_not_stored"):
             await self._journal.add_spending(turn.namespace, day_of(time.time()), spent)
-        except StoreError as error:
-            _log.warning("spending_not_stored", error=type(error).__name__)
         return prompt + completion
 
     def _has_worker(self, context: CompactionContext) -> bool:
@@ -383,19 +394,18 @@ class SummaryWriter:
     def _limits(self, context: CompactionContext) -> SummaryLimits:
         window = self._choice.window_tokens or context.budget.window_tokens
         length = context.budget.summary_tokens
+        thoughts = self._thoughts.of(context.turn.namespace, self.model_for(context))
         limits = SummaryLimits.of(context.policy, window, length)
-        return limits.for_record(length, self._thought_tokens(context), self._choice.instructions)
+        return limits.for_record(length, thoughts, self._choice.instructions)
 
     def _with_headroom(
         self, context: CompactionContext, request: RecordRequest, limits: SummaryLimits
     ) -> RecordRequest:
         """The request with room for a longer answer, as far as the window has it."""
-        most = answer_tokens(context.budget.summary_tokens, self._thought_tokens(context))
+        thoughts = self._thoughts.of(context.turn.namespace, self.model_for(context))
+        most = answer_tokens(context.budget.summary_tokens, thoughts)
         asked = context.count_text(request.system) + context.count_text(request.user) + _FRAME_TOKENS
         return replace(request, max_tokens=max(request.max_tokens, min(most, limits.window_tokens - asked)))
-
-    def _thought_tokens(self, context: CompactionContext) -> int:
-        return self._thoughts.of(context.turn.namespace, self.model_for(context))
 
     def _asked_of(self, context: CompactionContext) -> tuple[str, str, str]:
         """What failures count for: the model or the worker, the namespace, the key; the operator's is ""."""
@@ -462,3 +472,88 @@ def _prompt_tokens(context: CompactionContext, request: SummaryRequest, *, reuse
     if reuses_prompt:
         return context.under(context.current).tokens + context.count_text(request.user)
     return sum(context.count_text(text) for text in (request.system, request.user))
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedQuestion:
+    """A question appended to a prompt, and the request members sent with it: see `Question.behind`."""
+
+    request: RecordRequest
+    behind: Members
+
+
+def may_reuse_prompt(context: CompactionContext, limits: SummaryLimits, kept: KeptAnswers) -> bool:
+    """True when a question may be appended to the cached prompt: it fits with its answer."""
+    policy = context.policy
+    if not policy.reuse_prompt_cache or policy.summary_model is not None or policy.style != "record":
+        return False
+    room = _room_left(context, context.under(context.current).tokens, limits)
+    return room >= limits.max_tokens and _behind(context, kept) is not None
+
+
+def appended_question(
+    context: CompactionContext, source: SummarySource, limits: SummaryLimits, kept: KeptAnswers
+) -> AppendedQuestion | None:
+    """The question appended to the forwarded prompt; None where it cannot be appended.
+
+    Its answer may take what the window leaves, up to the headroom of any summary.
+    """
+    found = _behind(context, kept)
+    if found is None:
+        return None
+    behind, own = found
+    shown, end = context.under(context.current), _end(context)
+    raws = [part.raw for part in shown.view.parts if part.index is None or part.index < end]
+    length, thought_tokens = limits.record_tokens, limits.max_tokens - limits.record_tokens
+    if any(name == "reasoning" for name, _ in behind):
+        # On the Responses API reasoning counts towards the answer's limit.
+        thought_tokens = THOUGHT_TOKENS
+    left = int(_room_left(context, shown.tokens, limits))
+    most = max(length, min(answer_tokens(length, thought_tokens), left))
+    request = appended_request(
+        raws, source, most, limits, context.count_text, context.focus, context.style.form(source)
+    )
+    if own is not None:
+        # An answer is still checked against the whole prompt for echoes.
+        request = replace(request, messages=(*own, request.messages[-1]))
+    return AppendedQuestion(request, behind)
+
+
+def _room_left(context: CompactionContext, prompt_tokens: int, limits: SummaryLimits) -> float:
+    """Tokens that the window leaves beside the prompt and the question."""
+    question = appended_tokens(limits, context.count_text, context.style.form(SummarySource(())))
+    return RIDING_SHARE * context.budget.window_tokens - prompt_tokens - question
+
+
+def _behind(context: CompactionContext, kept: KeptAnswers) -> tuple[Members, Sequence[bytes] | None] | None:
+    """The request members sent with a question, and its messages where the upstream keeps those before.
+
+    None where no question can be appended: the members of the last request are not known, or what the
+    upstream keeps is not.
+    """
+    turn = context.turn
+    request = turn.request if isinstance(turn, Turn) else None
+    behind = turn.wire.prompt_members(request)
+    if behind is None:
+        return None
+    if not isinstance(turn, Turn) or context.current is not None or not kept.may_continue(turn):
+        return behind, None
+    # The request itself sent the last messages, without its answer if there is one.
+    sent, talk = turn.request.message_spans, turn.conversation
+    said, cut = [each.raw for each in (*talk.preamble, *talk.messages)], len(talk.preamble) + _end(context)
+    for answers in (0, 1):
+        start = len(said) - answers - len(sent)
+        if start >= 0 and said[start : start + len(sent)] == list(sent) and start + len(sent) <= cut:
+            return (*behind, *previous_of(turn.request)), said[start:cut]
+    return None
+
+
+def _end(context: CompactionContext) -> int:
+    """The index up to which messages stay before an appended question.
+
+    Upstreams refuse a question after tool calls without results, or after reasoning that only they hold.
+    """
+    messages = context.conversation.messages
+    if open_calls(messages):
+        return groups_of(messages)[-1].start
+    return len(messages) - 1 if messages and has_unreadable_reasoning(messages[-1].raw) else len(messages)

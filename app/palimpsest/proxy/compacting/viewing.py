@@ -22,9 +22,8 @@ from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
 from palimpsest.core.view.plan import plan_manual, plan_overflow
 from palimpsest.errors import ContextLengthExceeded, RequestError, StoreError
 from palimpsest.proxy.compacting.compactor import Compactor
-from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summaries import SummaryJobs
-from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.compaction_context import CompactionContext, ContextLoader
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.turn import ForwardedView, Outcome, Subject, Turn, original
 

@@ -1,4 +1,6 @@
-"""The window of each model and its source: configured, learned, stated by the upstream, or guessed.
+"""What is known of models: the window of each and its source, and prices.
+
+A window is configured, learned, stated by the upstream, or guessed.
 
 Settings take precedence. A window learned from a caller's requests (an overflow, prompts cut silently)
 applies to that caller, and to all callers once a second one has confirmed it. It is forgotten after a day,
@@ -18,8 +20,10 @@ from typing import Literal
 import structlog
 
 from palimpsest.core.budget.budget import Window
+from palimpsest.core.budget.prices import Prices
 from palimpsest.core.budget.window import LIFE_SECONDS, LearnedTokens, confirmed, window_from_name
 from palimpsest.proxy.jobs import Jobs, logged
+from palimpsest.proxy.token_counts import Calibrations, ModelTokens
 from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, Accounts, LearnedWindow
 
 # The headers of a question to the upstream, made from a caller's where one is put.
@@ -38,6 +42,7 @@ REMEMBERED_NAMES = 100
 # Callers who have learned a window of one model.
 REMEMBERED_CALLERS = 1_000
 _log = structlog.get_logger("palimpsest.windows")
+_COSTS = structlog.get_logger("palimpsest.costs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +273,54 @@ class Windows:
         if model in self._answering:
             kept.is_stored = True
             await self._store(model, UPSTREAM_NAMESPACE, tokens, "upstream", time.time())
+
+
+class ModelPrices:
+    """Prices by model. `configured` and `published` return a model's prices, None when unknown."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        configured: Callable[[str], Prices | None],
+        published: Callable[[str], Prices | None],
+    ) -> None:
+        self._jobs = jobs
+        self._configured = configured
+        self._published = published
+        self._known: dict[str, Prices] = {}
+
+    def of(self, model: str) -> Prices:
+        """The prices known now; an unknown model is looked up in the background."""
+        if model not in self._known:
+            configured = self._configured(model)
+            if len(self._known) >= REMEMBERED_MODELS:
+                self._known.pop(next(iter(self._known)))
+            self._known[model] = configured or Prices()
+            if configured is None:
+                self._jobs.start(self._look_up(model))
+        return self._known[model]
+
+    async def known(self, model: str) -> Prices | None:
+        """The model's prices as configured or published; None when nobody has stated them."""
+        found = self._configured(model)
+        if found is None:
+            try:
+                found = await asyncio.to_thread(self._published, model)
+            except (ImportError, ValueError, AttributeError) as error:
+                _COSTS.warning("no_price_data", error=type(error).__name__, model=model)
+        return found
+
+    async def _look_up(self, model: str) -> None:
+        prices = await self.known(model)
+        if prices is not None and model in self._known:
+            self._known[model] = prices
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of models: windows, calibrations, our token counters, prices."""
+
+    windows: Windows
+    calibrations: Calibrations
+    tokens: ModelTokens
+    prices: ModelPrices
