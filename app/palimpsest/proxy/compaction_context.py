@@ -35,7 +35,6 @@ from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, 
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from palimpsest.core.view.plan import (
-    plan_all,
     plan_filled,
     plan_for_answer,
     plan_masks,
@@ -193,10 +192,6 @@ class CompactionContext:
             return own, plan
         return None
 
-    def fold_of_all(self, stays: Callable[[Message], bool]) -> Fold:
-        """The fold of all messages but those that `stays` keeps."""
-        return plan_all(self.conversation, self.current, self.budget, stays)
-
     def plan(self, planner: Planner[P]) -> P:
         """The plan that keeps the client's own summary, as if pinned (F38), and the session's memory.
 
@@ -223,10 +218,6 @@ class CompactionContext:
     def under(self, compaction: Compaction | None) -> ForwardedView:
         """The view with `compaction` in force."""
         return self.shown(view_of(self.conversation, compaction, self.count_text))
-
-    def frees_enough(self, compaction: Compaction) -> bool:
-        """True when the view is below the trigger with `compaction` in force."""
-        return self.under(compaction).tokens < self.budget.trigger_tokens
 
     def shown(self, view: View) -> ForwardedView:
         """The view as it is forwarded, with its tokens."""

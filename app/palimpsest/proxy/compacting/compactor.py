@@ -130,7 +130,10 @@ class Compactor:
     async def late(self, context: CompactionContext) -> Compaction | None:
         """A model's summary that was finished after code had folded the same messages; not stored yet."""
         late = self._summaries.late(context)
-        return late if late is not None and await context.done(CompactionContext.frees_enough, late) else None
+        if late is None:
+            return None
+        shown = await context.done(CompactionContext.under, late)
+        return late if shown.tokens < context.budget.trigger_tokens else None
 
     async def adopt_late(self, context: CompactionContext, late: Compaction) -> Adopted:
         """Store a model's late summary in place of the one by code."""

@@ -22,7 +22,7 @@ from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.view.record import is_same_fold
 from palimpsest.errors import StoreError
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, LoopBreaker
-from palimpsest.proxy.compacting.summary_writer import SummaryFailure, SummaryWriter
+from palimpsest.proxy.compacting.summary_writer import NoSummary, SummaryWriter
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText, in_force
 from palimpsest.proxy.fair_places import FairPlaces
 from palimpsest.proxy.jobs import Jobs, logged
@@ -364,19 +364,20 @@ class SummaryJobs:
                         return ready.compaction
             # A job holds the caller's key: it ends after that time, even while queued. Keys are kept at least
             # as long as a request may wait for a summary.
-            result: SummaryText | SummaryFailure = SummaryFailure("timeout")
             began = time.monotonic()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(max(how.key_ttl_seconds, how.deadline_seconds)):
-                    result = await self._attempts(context, fold, job)
-            if isinstance(result, SummaryFailure):
-                job.reason = result.reason
-                if result.is_failure and not job.hurried.is_set():
+                    text = await self._attempts(context, fold, job)
+            except (NoSummary, TimeoutError) as failure:
+                is_failure, job.reason = True, "timeout"
+                if isinstance(failure, NoSummary):
+                    is_failure, job.reason = failure.is_failure, failure.reason
+                if is_failure and not job.hurried.is_set():
                     # A waiting request gets a summary by code, whose record states why no model wrote it.
-                    await self._journal.failed(turn, result.reason, fold.trigger, job.watermark)
+                    await self._journal.failed(turn, job.reason, fold.trigger, job.watermark)
                 return None
             context.paces.summary_took(turn, time.monotonic() - began)
-            made = await context.folded(fold, self._new_id(), result)
+            made = await context.folded(fold, self._new_id(), text)
             if job.is_shared:
                 keeping = self._kept(context, Prepared(made, job.model))
                 if self._store.journal.server is None:
@@ -391,23 +392,25 @@ class SummaryJobs:
         with logged(_log, "prepared_not_stored", session=context.turn.session):
             await self._store.compactions.prepare(*context.key, prepared)
 
-    async def _attempts(
-        self, context: CompactionContext, fold: Fold, job: Job
-    ) -> SummaryText | SummaryFailure:
+    async def _attempts(self, context: CompactionContext, fold: Fold, job: Job) -> SummaryText:
         """Try twice, or once if a request waits (B17): the second time survives a short failure."""
+        reason = ""
         for is_last in (False, True):
+            if reason and self.block_reason(context):
+                break
             async with self._place(job, context.turn.namespace):
                 source = await context.done(CompactionContext.source, fold)
-                result = await self._writer.write(context, fold, source)
-            if isinstance(result, SummaryText) or is_last or not result.may_again or job.hurried.is_set():
-                break
+                try:
+                    return await self._writer.write(context, fold, source)
+                except NoSummary as failure:
+                    if is_last or not failure.may_again or job.hurried.is_set():
+                        raise
+                    reason = failure.reason
             # A request that arrives meanwhile ends the delay.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._how.summary_backoff_seconds):
                     await job.hurried.wait()
-            if self.block_reason(context):
-                break
-        return result
+        raise NoSummary(reason)
 
     @asynccontextmanager
     async def _place(self, job: Job, whose: str) -> AsyncIterator[None]:

@@ -89,16 +89,21 @@ class SummarizerChoice:
     instructions: Instructions = DEFAULT_INSTRUCTIONS
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryFailure:
-    """No summary; `reason` is a stable word. `is_failure`: one was expected.
+class NoSummary(Exception):
+    """A question, or a whole attempt, has no answer of use; `reason` is a stable word.
 
-    `may_again`: another attempt, a little later, may succeed.
+    `is_failure`: one was expected. `may_again`: another attempt, a little later, may succeed. `is_final`:
+    another question in the same attempt would fail too.
     """
 
-    reason: str
-    is_failure: bool = True
-    may_again: bool = True
+    def __init__(
+        self, reason: str, *, is_failure: bool = True, may_again: bool = True, is_final: bool = True
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_failure = is_failure
+        self.may_again = may_again
+        self.is_final = is_final
 
 
 @dataclass(slots=True)
@@ -159,15 +164,13 @@ class SummaryWriter:
             return context.turn.model
         return context.policy.summary_model or self._choice.model or context.turn.model
 
-    async def write(
-        self, context: CompactionContext, fold: Fold, source: SummarySource
-    ) -> SummaryText | SummaryFailure:
-        """One attempt at a summary of the fold's source: the accepted text, or why there is none (F09).
+    async def write(self, context: CompactionContext, fold: Fold, source: SummarySource) -> SummaryText:
+        """One attempt at a summary of the fold's source: the accepted text, else NoSummary (F09).
 
         It is no failure if the policy's style asks no model, or if none should be asked.
         """
         if why := await context.done(self.unasked_reason, fold):
-            return SummaryFailure(why, is_failure=False, may_again=False)
+            raise NoSummary(why, is_failure=False, may_again=False)
         run = Run(self._new_id(), self._limits(context))
         # Tokens that a summary of the source replaces.
         previous = await context.done(lambda _: context.count_text(source.previous))
@@ -190,7 +193,7 @@ class SummaryWriter:
                     "summary_rejected", reason=rejected.message, reuses_prompt=reuses_prompt, session=session
                 )
                 reason = "rejected"
-            except _NoAnswer as failure:
+            except NoSummary as failure:
                 _log.warning("summary_failed", reason=failure.reason, session=session)
                 reason = failure.reason
                 if reason == "too_long" and context.budget.window_tokens < run.limits.window_tokens:
@@ -198,15 +201,14 @@ class SummaryWriter:
                     run.limits = replace(run.limits, window_tokens=context.budget.window_tokens)
                 elif failure.is_final:
                     self._failed(context, reason)
-                    # Retrying does not help against a refused key, a reached limit or too long a text.
-                    return SummaryFailure(reason, may_again=failure.counts and reason != "too_long")
+                    raise
             else:
                 if written is None:
-                    return SummaryFailure("nothing_to_ask", is_failure=False, may_again=False)
+                    raise NoSummary("nothing_to_ask", is_failure=False, may_again=False)
                 self._breaker.succeeded(*self._asked_of(context))
                 return replace(written, spent=run.spent)
         self._failed(context, reason)
-        return SummaryFailure(reason)
+        raise NoSummary(reason)
 
     async def replied(self, context: CompactionContext, request: SummaryRequest) -> SummaryReply | None:
         """The answer to a question other than a summary, on the conversation's behalf; None without one."""
@@ -214,7 +216,7 @@ class SummaryWriter:
             return None
         try:
             answer = await self._answer(context, request, Run(self._new_id(), self._limits(context)), None)
-        except _NoAnswer as failure:
+        except NoSummary as failure:
             _log.warning("question_failed", reason=failure.reason, session=context.turn.session)
             self._failed(context, failure.reason)
             return None
@@ -279,7 +281,7 @@ class SummaryWriter:
                 answer = await self._answer(context, request, run, behind)
                 reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
                 text = await context.done(_accepted, reply, request, replaced)
-            except (SummaryRejected, _NoAnswer) as failure:
+            except (SummaryRejected, NoSummary) as failure:
                 # A piece of which the model says nothing of use must not stand before all that follow.
                 if is_last and request.last and isinstance(failure, SummaryRejected):
                     skipped = request.so_far.without_entry(request.first, request.last).encoded()
@@ -292,7 +294,7 @@ class SummaryWriter:
                     # The entries that have arrived stand; the next question covers what they lack.
                     return replace(written, is_partial=request.last > 0)
                 if request.is_final and isinstance(failure, SummaryRejected):
-                    raise _NoAnswer("rejected", counts=False) from failure
+                    raise NoSummary("rejected", may_again=False) from failure
                 raise
             written = replace(written, text=text, passes=written.passes + 1)
             request = await context.done(_next_question, questions, text)
@@ -301,7 +303,7 @@ class SummaryWriter:
     async def _answer(
         self, context: CompactionContext, request: SummaryRequest, run: Run, behind: Members | None
     ) -> QuestionAnswer:
-        """The answer, accounted for; _NoAnswer without one.
+        """The answer, accounted for; NoSummary without one.
 
         `behind`: the request members sent with an appended question; None for a request of its own.
         """
@@ -314,11 +316,11 @@ class SummaryWriter:
                 bill = await self._quotas.bill(turn.quota)
                 await self._quotas.reserve(bill, used + request.max_tokens)
             except QuotaExceeded:
-                raise _NoAnswer("quota_exceeded", counts=False) from None
+                raise NoSummary("quota_exceeded", may_again=False) from None
             except StoreError as error:
                 # What is left cannot be known.
                 _log.warning("quota_not_read", error=type(error).__name__, session=turn.session)
-                raise _NoAnswer("quota_unknown", counts=False) from None
+                raise NoSummary("quota_unknown", may_again=False) from None
         try:
             if self._worker is not None and self._has_worker(context) and request.conversation:
                 task = Task(
@@ -342,12 +344,13 @@ class SummaryWriter:
         match outcome:
             case QuestionAnswer():
                 return outcome
+            # Retrying does not help against a refused key, a reached limit or too long a text.
             case KeyRefused():
-                raise _NoAnswer("key_refused", counts=False)
+                raise NoSummary("key_refused", may_again=False)
             case QuestionTooLong():
-                raise _NoAnswer("too_long", is_final=not reuses_prompt)
+                raise NoSummary("too_long", may_again=False, is_final=not reuses_prompt)
             case Failed(reason):
-                raise _NoAnswer(reason, is_final=not (reuses_prompt and reason in _REFUSED_BEHIND))
+                raise NoSummary(reason, is_final=not (reuses_prompt and reason in _REFUSED_BEHIND))
 
     async def _account_for(
         self,
@@ -425,19 +428,6 @@ class SummaryWriter:
         elif reason in _OF_THE_CONVERSATION or reason.startswith("status_4"):
             cause = "conversation"
         self._breaker.failed(*self._asked_of(context), cause=cause)
-
-
-class _NoAnswer(Exception):
-    """No summary from this question.
-
-    `counts`: the failure may be temporary. `is_final`: another question would fail too.
-    """
-
-    def __init__(self, reason: str, *, counts: bool = True, is_final: bool = True) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.counts = counts
-        self.is_final = is_final
 
 
 def _appended(

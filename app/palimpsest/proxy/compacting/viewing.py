@@ -19,7 +19,7 @@ import structlog
 from palimpsest.core.history.message import Message
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
-from palimpsest.core.view.plan import plan_manual, plan_overflow
+from palimpsest.core.view.plan import plan_all, plan_manual, plan_overflow
 from palimpsest.errors import ContextLengthExceeded, RequestError, StoreError
 from palimpsest.proxy.compacting.compactor import Compactor
 from palimpsest.proxy.compacting.summaries import SummaryJobs
@@ -120,7 +120,9 @@ class ViewPlanner:
     ) -> tuple[Compaction, CompactionContext]:
         """A compaction of all messages but those that `stays` keeps, and its context; nothing is stored."""
         context = await self._contexts.of(subject, by_hand=True)
-        fold = await context.done(CompactionContext.fold_of_all, stays)
+        fold = await context.done(
+            lambda _: plan_all(context.conversation, context.current, context.budget, stays)
+        )
         return await self._compactor.of_all(context, fold), context
 
     async def is_compacting(self, context: CompactionContext) -> bool:
