@@ -78,11 +78,6 @@ LOST: Mapping[tuple[str, str], str] = {
 }
 
 
-def chatter(seed: int, words: int) -> str:
-    """Prose in which nothing is forbidden: a rule of the user's would stay whatever else must go."""
-    return prose(seed, words).replace("never", "nearly").replace("Never", "Nearly")
-
-
 def nobody(_: Seen) -> Says:
     return Says(status=503, error={"error": {"message": "no summarizer today", "type": "server_error"}})
 
@@ -92,7 +87,7 @@ async def until_compacted(chat: Chat, model: ModelServer, times: int) -> None:
     wanted = len(await chat.compactions()) + times
     while len(await chat.compactions()) < wanted:
         model.says("Understood.")
-        await chat.says(chatter(len(chat.said), 700))
+        await chat.says(prose(len(chat.said), 700))
         assert len(chat.said) < 1_000
 
 
@@ -100,9 +95,9 @@ async def works(chat: Chat, model: ModelServer) -> None:
     """Each file is read or changed, in a request of its own."""
     for at, path in enumerate(FILES):
         model.calls((f"file_{at}", "read_file" if at % 2 else "edit_file", {"path": path}))
-        await chat.says(f"Look after this: {chatter(900 + at, 8)}")
+        await chat.says(f"Look after this: {prose(900 + at, 8)}")
         model.says("It is done.")
-        found = f"It belongs to berth {FOUND}.\n{chatter(at, 300)}" if at == 1 else chatter(at, 300)
+        found = f"It belongs to berth {FOUND}.\n{prose(at, 300)}" if at == 1 else prose(at, 300)
         await chat.sends({"role": "tool", "tool_call_id": f"file_{at}", "content": found})
 
 
@@ -118,7 +113,7 @@ async def begins_a_task(chat: Chat, model: ModelServer) -> None:
     while len(await chat.compactions()) < wanted:
         model.calls((f"step_{step + 1}", "read_file", {"path": "src/winch.py"}))
         await chat.sends(
-            {"role": "tool", "tool_call_id": f"step_{step}", "content": chatter(5_000 + step, 600)}
+            {"role": "tool", "tool_call_id": f"step_{step}", "content": prose(5_000 + step, 600)}
         )
         step += 1
         assert step < 200

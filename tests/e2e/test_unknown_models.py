@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from palimpsest.proxy.compacting.windows import REMEMBERED_NAMES, Windows, WindowSources
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.kept_answers import LIFE_SECONDS, RefusalMemory
+from palimpsest.proxy.model_facts import REMEMBERED_NAMES, Windows, WindowSources
 from palimpsest.proxy.token_counts import REMEMBERED_MODELS, REMEMBERED_TOOLS, Calibrations, ModelTokens
 from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, LearnedWindow
 from palimpsest.storage.migrate import migrate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from palimpsest.cli.db_commands import learned_windows, line_of_window
 from palimpsest.cli.doctor import examine
-from palimpsest.proxy.compacting import windows
+from palimpsest.proxy import model_facts
 from palimpsest.settings.load import load_settings
 from typer.testing import Result
 
@@ -41,7 +41,7 @@ async def learned(proxy: Proxy) -> None:
 
 @pytest.mark.spec("H01")
 async def test_the_operator_sees_and_forgets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(model_facts, "READ_SECONDS", 0.0)
     model = ModelServer(window=100_000, models=False)
     settings = load_settings(
         None,

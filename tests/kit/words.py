@@ -9,7 +9,7 @@ _TEXT = (
     "captain silver morning ladder paper forest mirror kitchen village thunder pocket island candle "
     "brother engine station carpet whistle feather anchor barrel chimney dragon easel ferry glacier "
     "carries follows paints measures repairs questions answers borrows hides remembers builds opens "
-    "slowly quietly twice again tomorrow yesterday never often behind under between without across"
+    "slowly quietly twice again tomorrow yesterday nearly often behind under between without across"
 )
 _WORDS = _TEXT.split()
 

@@ -24,10 +24,8 @@ from palimpsest.api.paper import PageRoute, PageTemplates, way_of
 from palimpsest.errors import InvalidJson, InvalidParameter, RequestError, UnsupportedMediaType
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.archive import Archive, Place
-from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.compacting.windows import Windows
-from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.compaction_context import CompactionContext, ContextLoader
 from palimpsest.proxy.erasing import Eraser
 from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import Headers, asking_of
@@ -35,6 +33,7 @@ from palimpsest.proxy.journal.runtime import RuntimeReader
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.journal.transfer import Imports
 from palimpsest.proxy.memory_blocks import MemoryBlocks
+from palimpsest.proxy.model_facts import Windows
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.overview import Overviews
 from palimpsest.proxy.quotas import Quota

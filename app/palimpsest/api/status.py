@@ -17,6 +17,7 @@ from palimpsest.core.summary.styles import slot_count_label, slots_in
 from palimpsest.core.utc import day_of
 from palimpsest.core.view.compaction import Author, Trigger
 from palimpsest.core.view.outcomes import Fold, MaskOnly
+from palimpsest.core.view.plan import plan_of
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.settings.session import origins, own_settings, patched, recall_enabled, session_policy
 from palimpsest.settings.settings import Origin, Settings
@@ -221,4 +222,4 @@ def _shares(before: int, after: int, window: int) -> WindowShares:
 
 def _is_armed(context: CompactionContext, view_tokens: int) -> bool:
     """False while the prompt is above the trigger and a compaction would gain nothing (D14, F06)."""
-    return view_tokens < context.budget.trigger_tokens or isinstance(context.plan(), Fold | MaskOnly)
+    return view_tokens < context.budget.trigger_tokens or isinstance(context.plan(plan_of), Fold | MaskOnly)

@@ -42,16 +42,12 @@ from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
 from palimpsest.proxy.answering.relay import Answered, RelayMeans
 from palimpsest.proxy.background import Background
-from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker, LoopBreaker, SummaryGuard
-from palimpsest.proxy.compacting.compactor import Adoption, Compactor
-from palimpsest.proxy.compacting.context_loader import ContextLoader, ModelFacts
-from palimpsest.proxy.compacting.costs import ModelPrices
-from palimpsest.proxy.compacting.leases import Leases
-from palimpsest.proxy.compacting.questions import Prompts
-from palimpsest.proxy.compacting.summaries import JobRules, SummaryJobs, SummaryMeans
+from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker
+from palimpsest.proxy.compacting.compactor import Compactor
+from palimpsest.proxy.compacting.summaries import SummaryJobs
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.compacting.windows import Windows, WindowSources
+from palimpsest.proxy.compaction_context import ContextLoader
 from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.exchange import Exchange
 from palimpsest.proxy.incoming import ASGIApp
@@ -62,6 +58,7 @@ from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
 from palimpsest.proxy.lookups.hidden_rounds import Replays
 from palimpsest.proxy.lookups.rounds import MixedTurns, RecallRounds, ToolExecutor
 from palimpsest.proxy.memory_blocks import MemoryBlocks
+from palimpsest.proxy.model_facts import ModelFacts, ModelPrices, Windows, WindowSources
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.pepper import load_pepper, wrong_pepper
 from palimpsest.proxy.quotas import Quotas
@@ -272,7 +269,11 @@ class Parts:
         self.quotas = Quotas(store.accounts, self.jobs)
         compactor = self._compactor()
         self.viewing = ViewPlanner(
-            self.contexts, compactor, self.jobs, wait_seconds=settings.compaction.deadline_seconds
+            self.contexts,
+            self.summaries,
+            compactor,
+            self.jobs,
+            wait_seconds=settings.compaction.deadline_seconds,
         )
         passthrough = Passthrough(self.destinations, self.quotas, limits.body_bytes)
         exchange = self._exchange(passthrough)
@@ -345,35 +346,22 @@ class Parts:
             call_seconds=max(how.deadline_seconds, how.key_ttl_seconds / 2),
             instructions=instructions_of(chosen),
         )
-        restraint = SummaryGuard(
-            Breaker(merged([self.settings.policy]).breaker_failures, BREAKER_SECONDS, time.monotonic),
-            LoopBreaker(BREAKER_SECONDS, time.monotonic),
-        )
+        failures = merged([self.settings.policy]).breaker_failures
         self.writer = SummaryWriter(
             self.summarizers,
             self.worker,
-            Prompts(self.kept),
+            self.kept,
             choice,
-            restraint,
+            Breaker(failures, BREAKER_SECONDS, time.monotonic),
             store.journal,
             self.quotas,
             new_id,
         )
-        # Keys are kept at least as long as a request may wait for a summary.
-        rules = JobRules(
-            concurrent=how.concurrent_summaries,
-            key_seconds=max(how.key_ttl_seconds, how.deadline_seconds),
-            backoff_seconds=how.summary_backoff_seconds,
+        self.summaries = SummaryJobs(
+            self.writer, store, self.jobs, self.journal, self.erasure.gone, how, new_id
         )
-        # A SQLite file has one server, which takes over the leases of a killed one at its restart.
-        leases = Leases(store.journal, self.jobs, store.journal.server or "sole", time.time)
-        means = SummaryMeans(self.writer, store, self.jobs, leases, self.journal.failed, self.erasure.gone)
         return Compactor(
-            Adoption(store, self.jobs, self.journal, self.counts.compacted if self.counts else None),
-            SummaryJobs(means, rules, new_id),
-            deadline_seconds=how.deadline_seconds,
-            background=how.background and how.key_ttl_seconds > 0,
-            new_id=new_id,
+            store, self.jobs, self.journal, self.summaries, self.counts, how.deadline_seconds, new_id
         )
 
     def _exchange(self, passthrough: Passthrough) -> Exchange:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from palimpsest.core.budget.budget import Budget, Due, answer_target, block_tokens_for, due
+from palimpsest.core.budget.budget import (
+    Budget,
+    Due,
+    Window,
+    answer_target,
+    asking_ahead,
+    block_tokens_for,
+    budget_of,
+    due,
+    memory_room,
+)
 from palimpsest.core.budget.measured import Paces
 from palimpsest.core.budget.prices import Prices
 from palimpsest.core.history.message import Conversation, Message
@@ -14,21 +26,19 @@ from palimpsest.core.policy import Policy
 from palimpsest.core.recall.rounds.hidden import replayed
 from palimpsest.core.recall.rounds.offer import with_ours
 from palimpsest.core.recall.searchable_text import without_recall_output
+from palimpsest.core.summary.memory_block import shown_memory
 from palimpsest.core.summary.source import SummarySource
-from palimpsest.core.summary.styles import RecordStyle, WrittenBlock, state_fields
+from palimpsest.core.summary.styles import RecordStyle, state_fields
 from palimpsest.core.view.clients import client_summary_of, opening_of
 from palimpsest.core.view.compaction import Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from palimpsest.core.view.plan import (
-    plan_all,
     plan_filled,
     plan_for_answer,
-    plan_manual,
     plan_masks,
     plan_of,
-    plan_overflow,
 )
 from palimpsest.core.view.plan_input import PlanInput, plan_input_of, why
 from palimpsest.core.view.record import (
@@ -39,12 +49,27 @@ from palimpsest.core.view.record import (
     is_same_fold,
     summary_room,
 )
+from palimpsest.core.view.text_pins import text_pins
 from palimpsest.core.view.validity import Fault, added_faults
-from palimpsest.core.view.view import CountText, applicable, cut_in, fits, kept_in, prompt_tokens, view_of
+from palimpsest.core.view.view import (
+    CountText,
+    applicable,
+    block_tokens,
+    cut_in,
+    fits,
+    kept_in,
+    prompt_tokens,
+    unmasked_tokens,
+    view_of,
+)
+from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import offload
-from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay
+from palimpsest.proxy.journal_rows import block_in
+from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay, Replays
+from palimpsest.proxy.model_facts import ModelFacts
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn, weight_of
 from palimpsest.storage.compactions import StoredCompaction
+from palimpsest.storage.store import Store
 
 # Appended to a record's reason if no model wrote the summary.
 BY_CODE = "; written by code: "
@@ -52,6 +77,8 @@ BY_CODE = "; written by code: "
 BETTER_RECORD = "a better record of what is folded already"
 # Writing a summary block costs a dozen times what reading the history does: 5 ms for 20,000 bytes.
 _BLOCK_WEIGHT = 12
+# A prompt below this fits every window in use: it does not wait for the upstream to state one (tokens).
+URGENT_TOKENS = 1_000
 A = ParamSpec("A")
 P = TypeVar("P", bound=Plan)
 T = TypeVar("T")
@@ -129,13 +156,27 @@ class CompactionContext:
         """The policy's style of asking for summaries and writing them."""
         return RecordStyle(self.policy)
 
-    def plan(self) -> Plan:
-        """The plan for the request."""
-        return self._planned(plan_of)
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and id of the session."""
+        return self.turn.namespace, self.turn.session
 
-    def plan_overflow(self) -> Fold | MaskOnly | Refuse:
-        """The plan after the upstream refused the request as too long."""
-        return self._planned(plan_overflow)
+    def position(self, chain: bytes) -> int:
+        """The index of the message that `chain` names; -1 when it is not on this path."""
+        place = self.conversation.position(chain)
+        return -1 if place is None else place
+
+    def reach(self, compaction: Compaction | None) -> int:
+        """The index of the last message that the record of `compaction` covers here; -1 without one."""
+        return self.position(compaction.covers) if compaction else -1
+
+    def decide(self, *, is_looping: bool) -> Plan:
+        """The plan for the request; masks instead of a fold while the session is folded too often (F04)."""
+        plan = self.plan(plan_of)
+        if is_looping and isinstance(plan, Fold):
+            masks = self.plan(plan_masks)
+            return masks if isinstance(masks, MaskOnly) else plan
+        return plan
 
     def for_answer(self, most_tokens: int) -> tuple[CompactionContext, Fold | MaskOnly] | None:
         """The fold, with its context, after which `max_tokens` has room beside a prompt of `most_tokens`.
@@ -146,25 +187,12 @@ class CompactionContext:
         if target is None:
             return None
         own = replace(self, budget=replace(self.budget, target_tokens=target, ceiling_tokens=most_tokens))
-        plan = own._planned(plan_for_answer)
-        is_enough = isinstance(plan, MaskOnly) or (
-            isinstance(plan, Fold) and plan.leaves_tokens <= most_tokens
-        )
-        return (own, plan) if isinstance(plan, Fold | MaskOnly) and is_enough else None
+        plan = own.plan(plan_for_answer)
+        if isinstance(plan, MaskOnly) or (isinstance(plan, Fold) and plan.leaves_tokens <= most_tokens):
+            return own, plan
+        return None
 
-    def plan_manual(self) -> Fold | Send:
-        """The plan for a manual compaction."""
-        return self._planned(plan_manual)
-
-    def plan_all(self, stays: Callable[[Message], bool]) -> Fold:
-        """The fold of all messages but those that `stays` keeps."""
-        return plan_all(self.conversation, self.current, self.budget, stays)
-
-    def plan_masks(self) -> MaskOnly | Send:
-        """The plan with masks alone, while folds should be avoided."""
-        return self._planned(plan_masks)
-
-    def _planned(self, planner: Planner[P]) -> P:
+    def plan(self, planner: Planner[P]) -> P:
         """The plan that keeps the client's own summary, as if pinned (F38), and the session's memory.
 
         Both are given up, the memory first, before the request is refused or a view exceeds the ceiling.
@@ -176,29 +204,20 @@ class CompactionContext:
         pins = self.pins | {self.conversation.chains[index] for index in own}
         bare = replace(self.budget, memory_tokens=0)
         wishes = dict.fromkeys([(pins, self.budget), (pins, bare), (self.pins, bare)])
-        plans = (
-            planner(
-                plan_input_of(self.conversation, self.current, budget, pins, self.policy, self.count_text)
+        for wish, budget in wishes:
+            plan = planner(
+                plan_input_of(self.conversation, self.current, budget, wish, self.policy, self.count_text)
             )
-            for pins, budget in wishes
-        )
-        plan = next(plans)
-        while not self._is_bearable(plan) and (other := next(plans, None)) is not None:
-            plan = other
+            if self._is_bearable(plan):
+                break
         return plan
 
     def _is_bearable(self, plan: Plan) -> bool:
-        return not isinstance(plan, Refuse) and not (
-            isinstance(plan, Send) and not fits(plan.view, self.budget)
-        )
+        return fits(plan.view, self.budget) if isinstance(plan, Send) else not isinstance(plan, Refuse)
 
     def under(self, compaction: Compaction | None) -> ForwardedView:
         """The view with `compaction` in force."""
         return self.shown(view_of(self.conversation, compaction, self.count_text))
-
-    def frees_enough(self, compaction: Compaction) -> bool:
-        """True when the view is below the trigger with `compaction` in force."""
-        return self.under(compaction).tokens < self.budget.trigger_tokens
 
     def shown(self, view: View) -> ForwardedView:
         """The view as it is forwarded, with its tokens."""
@@ -216,17 +235,13 @@ class CompactionContext:
 
     def lightened(self) -> CompactionContext:
         """The context without the hidden rounds of earlier turns, if they leave too little room."""
-        if not self.replay.rounds or self._is_bearable(self.plan()):
+        if not self.replay.rounds or self._is_bearable(self.plan(plan_of)):
             return self
         return self.bare()
 
     def bare(self) -> CompactionContext:
         """The context without the hidden rounds of earlier turns."""
         return replace(self, replay=replace(self.replay, rounds={}, talk=None))
-
-    def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
-        """The compaction of a plan that only masks."""
-        return self._record(plan, self._written(compaction_id))
 
     def measured(self, compaction: Compaction) -> Compaction:
         """The compaction with current tools, memory and figures; one prepared earlier has older ones."""
@@ -236,19 +251,16 @@ class CompactionContext:
             now = replace(compaction, memory=self.memory)
             if self.under(now).tokens <= self.budget.ceiling_tokens:
                 compaction = now
-        shown = self.under(self.current).tokens
-        before = self.budget.for_model(shown)
-        after = self.budget.for_model(self.under(compaction).tokens)
-        reason = compaction.reason
-        if compaction.kind == "message_removal":
+        shown, reason = self.under(self.current).tokens, compaction.reason
+        if is_same_fold(self.current, compaction) and compaction.kind == "message_removal":
+            reason = BETTER_RECORD
+        elif compaction.kind == "message_removal":
             _, by_code, rest = reason.partition(BY_CODE)
             reason = why(shown, self.unfolded, self.budget, self.policy, compaction.trigger) + by_code + rest
-            if is_same_fold(self.current, compaction):
-                reason = BETTER_RECORD
         return replace(
             compaction,
-            tokens_before=before,
-            tokens_after=after,
+            tokens_before=self.budget.for_model(shown),
+            tokens_after=self.budget.for_model(self.under(compaction).tokens),
             parents=(self.current.id,) if self.current else (),
             reason=reason,
         )
@@ -374,9 +386,18 @@ class CompactionContext:
 
     def compaction_of_fold(self, fold: Fold, compaction_id: str, summary: SummaryText | None) -> Compaction:
         """As `folded`, in this thread."""
-        block = self._block(fold, self.source(fold), summary)
+        budget, count_text = self.budget, self.count_text
+        as_user = self.policy.later_system_messages == "user"
+        room = summary_room(fold, self.conversation, budget, count_text, tells_as_user=as_user)
+        # The message that holds the block takes some of the room, and so does the acknowledgement, which is
+        # not planned for.
+        room = max(1, room - FRAME_TOKENS)
+        if self.policy.strict_alternation:
+            room = max(1, room - acknowledgement_tokens(count_text))
+        text = summary.text if summary is not None else None
+        block = self.style.written(self.source(fold), text, room, count_text)
         written = replace(
-            self._written(compaction_id),
+            self._form(compaction_id),
             summary=block.text,
             author="deterministic" if summary is None else "model",
             state=block.state,
@@ -387,11 +408,16 @@ class CompactionContext:
         if summary is not None:
             # Tokens of the text and of the shown block, and the ceiling, in the model's count. A text that
             # fits below the ceiling was not guarded; a cut to the block's own bound does not count.
-            said, shown = self.count_text(summary.text), self.count_text(block.text)
+            said, shown = count_text(summary.text), count_text(block.text)
             guard = None
-            if said > shown and said > self._room(ceiling_room, fold):
-                before, after = self.budget.for_model(said), self.budget.for_model(shown)
-                guard = before, after, self.budget.for_model(self.budget.ceiling_tokens)
+            if said > shown and said > ceiling_room(
+                fold, self.conversation, budget, count_text, tells_as_user=as_user
+            ):
+                guard = (
+                    budget.for_model(said),
+                    budget.for_model(shown),
+                    budget.for_model(budget.ceiling_tokens),
+                )
             written = replace(
                 written,
                 model=summary.model,
@@ -400,10 +426,15 @@ class CompactionContext:
                 spent=summary.spent,
                 guard_tokens=guard,
             )
-        made = self._record(fold, written)
+        made = compaction_of(fold, self.conversation, self.current, written, budget, count_text)
         return made.owing_entry() if summary is not None and summary.is_partial else made
 
-    def _written(self, compaction_id: str) -> RecordInput:
+    def masked(self, plan: MaskOnly, compaction_id: str) -> Compaction:
+        """The compaction of a plan that only masks."""
+        form = self._form(compaction_id)
+        return compaction_of(plan, self.conversation, self.current, form, self.budget, self.count_text)
+
+    def _form(self, compaction_id: str) -> RecordInput:
         """The record's fields about the form of its view, for the upstream."""
         return RecordInput(
             id=compaction_id,
@@ -414,23 +445,161 @@ class CompactionContext:
             as_system=self.policy.summary_role == "system",
         )
 
-    def _block(self, fold: Fold, source: SummarySource, summary: SummaryText | None) -> WrittenBlock:
-        # The message that holds the block takes some of the room.
-        room = max(1, self._room(summary_room, fold) - FRAME_TOKENS)
-        if self.policy.strict_alternation:
-            # The acknowledgement is not planned for: it takes some of the summary's room.
-            room = max(1, room - acknowledgement_tokens(self.count_text))
-        text = summary.text if summary is not None else None
-        return self.style.written(source, text, room, self.count_text)
-
-    def _room(self, room_of: Callable[..., int], fold: Fold) -> int:
-        as_user = self.policy.later_system_messages == "user"
-        return room_of(fold, self.conversation, self.budget, self.count_text, tells_as_user=as_user)
-
-    def _record(self, plan: Fold | MaskOnly, written: RecordInput) -> Compaction:
-        return compaction_of(plan, self.conversation, self.current, written, self.budget, self.count_text)
-
 
 def in_force(stored: Sequence[StoredCompaction], talk: Conversation) -> Compaction | None:
     """The compaction that applies to the conversation, of its session's, oldest first; None without one."""
     return applicable([row.compaction for row in stored if row.undone_at is None], talk)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedMessages:
+    """Chains of pinned messages: by the user, by their text, and those left out for lack of room."""
+
+    by_hand: frozenset[bytes]
+    by_text: tuple[bytes, ...]
+    left_out: tuple[bytes, ...]
+
+    @property
+    def chains(self) -> frozenset[bytes]:
+        """All pins that are kept."""
+        return self.by_hand.union(self.by_text)
+
+
+class ContextLoader:
+    """Loads compaction contexts from the store and from what is known of models."""
+
+    def __init__(
+        self,
+        store: Store,
+        models: ModelFacts,
+        policy_for: Callable[[str, bytes | None], Policy],
+        outgoing: Callable[[Headers, str], list[tuple[bytes, bytes]]],
+        replays: Replays,
+        *,
+        text_pins_share: float,
+    ) -> None:
+        self._store = store
+        self._models = models
+        self._policy_for = policy_for
+        self._outgoing = outgoing
+        self._replays = replays
+        self._text_pins_share = text_pins_share
+        # How fast conversations grow, and how long their summaries take.
+        self._paces = Paces(time.monotonic)
+
+    async def of(
+        self, turn: Subject, *, by_hand: bool = False, untouched: bool = False, at_most: int | None = None
+    ) -> CompactionContext:
+        """The context now: everything that may have changed is read again.
+
+        Pins are read only if the conversation may be folded; `by_hand` even a small one may be. The session's
+        memory is read if a mark may be reached, else it is that of the current view. `untouched`: the
+        conversation is new, so that no compaction is looked up. `at_most` bounds the window for this call.
+        """
+        model, models, weight = turn.model, self._models, weight_of(turn)
+        outgoing = partial(self._outgoing, turn.headers, model)
+        own: bytes | None = None
+        stored: Sequence[StoredCompaction] = ()
+        if not untouched:
+            own, stored = await self._store.compactions.with_settings(turn.namespace, turn.session)
+        policy = _asked_policy(self._policy_for(model, own), turn)
+        window = await models.windows.window_of(
+            model, turn.namespace, outgoing, urgent=turn.tokens > URGENT_TOKENS
+        )
+        if window.source == "default":
+            window = Window(policy.assumed_window_tokens, "default")
+        if at_most is not None and at_most < window.tokens:
+            window = Window(at_most, "overflow")
+        current, replay = None, self._replays.offered(turn, own, window.tokens)
+        if stored:
+            # There are no hidden rounds before the first fold.
+            current = await offload(weight, in_force, stored, turn.conversation)
+            replay = await self._replays.read(turn, replay, current)
+        talk = replay.talk or turn.conversation
+        prices, count_text = models.prices.of(model), models.tokens.counter_of(model).count_text
+        goes_with_tools = replay.goes_with(current)
+        budget = budget_of(
+            window,
+            fixed_tokens=turn.fixed_tokens
+            + replay.schema_tokens
+            + sum(each.tokens for each in talk.preamble),
+            max_output_tokens=turn.max_output_tokens,
+            ratio=models.calibrations.ratio_of(turn.namespace, model),
+            policy=policy,
+            step_tokens=prices.step_tokens,
+            lookup_tokens=replay.result_tokens if goes_with_tools else 0,
+            unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
+        )
+        budget = asking_ahead(budget, policy, self._paces.lead(turn))
+        unfolded = talk.messages[cut_in(current, talk) :]
+        whole = turn.tokens + replay.schema_tokens
+        is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
+        memory = current.memory if current else ""
+        if not untouched and (
+            by_hand or await offload(weight, _is_near, talk, current, budget, policy, count_text)
+        ):
+            # The memory block as a view would show it now (B16); "" without entries.
+            room = memory_room(budget, policy)
+            block = await block_in(self._store.journal, turn.namespace, turn.session) if room else None
+            memory = shown_memory(block, room, count_text, policy.summary_tag) if block else ""
+        memory_tokens = block_tokens(memory, count_text)
+        if memory_tokens or replay.reads_by:
+            budget = replace(budget, memory_tokens=memory_tokens, reads_by=replay.reads_by)
+        context = CompactionContext(
+            turn=turn,
+            current=current,
+            budget=budget,
+            pins=frozenset() if is_small else (await self.pinned(turn, budget)).chains,
+            policy=policy,
+            count_text=count_text,
+            outgoing=outgoing,
+            prices=prices,
+            paces=self._paces,
+            memory=memory,
+            replay=replay,
+        )
+        return await context.done(CompactionContext.lightened) if replay.rounds else context
+
+    async def pinned(self, turn: Subject, budget: Budget) -> PinnedMessages:
+        """The pins that a compaction with this budget would keep. StoreError."""
+        talk = turn.conversation
+        rows = await self._store.history.pins(turn.namespace, turn.session)
+        by_hand = await self._placed(turn, [row.chain for row in rows if not row.is_lifted])
+        lifted = await self._placed(turn, [row.chain for row in rows if row.is_lifted])
+        if not self._text_pins_share:
+            return PinnedMessages(by_hand, (), ())
+        # A share of what a compaction leaves to messages.
+        room = max(0, int(self._text_pins_share * (budget.target_tokens - budget.fixed_tokens)))
+        return PinnedMessages(by_hand, *await offload(weight_of(turn), text_pins, talk, lifted, room))
+
+    async def _placed(self, turn: Subject, stored: Sequence[bytes]) -> frozenset[bytes]:
+        """The stored chains in the client's list: after a rebase its messages are stored under others."""
+        talk = turn.conversation
+        chains = frozenset(stored)
+        if all(talk.position(chain) is not None for chain in chains):
+            return chains
+        path = await self._store.history.path(turn.namespace, turn.session, talk.head)
+        return frozenset(
+            chain for chain, point in zip(talk.chains, path, strict=False) if point.chain in chains
+        )
+
+
+def _asked_policy(policy: Policy, turn: Subject) -> Policy:
+    """The policy with the client's compaction threshold as trigger, where that is lower.
+
+    The API compacts in the answer that crosses the threshold (reference, "Compaction", 2026-11): a turn waits
+    for a summary that is being written.
+    """
+    threshold = turn.compact_threshold if isinstance(turn, Turn) else 0
+    if not threshold or 0 < policy.trigger_tokens <= threshold:
+        return policy
+    return replace(policy, trigger_tokens=threshold, wait_for_summary=True)
+
+
+def _is_near(
+    talk: Conversation, current: Compaction | None, budget: Budget, policy: Policy, count_text: CountText
+) -> bool:
+    """True when the prompt, its tool results whole, may have reached a mark."""
+    blocks = (current.summary, current.memory) if current else ()
+    said = unmasked_tokens(talk, current) + sum(block_tokens(block, count_text) for block in blocks)
+    return due(budget.fixed_tokens + said, talk.messages[cut_in(current, talk) :], budget, policy) != "later"

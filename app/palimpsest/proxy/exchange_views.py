@@ -36,10 +36,9 @@ from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, missing
-from palimpsest.proxy.compacting.costs import ModelPrices
-from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.proxy.lookups.hidden_rounds import rounds_shown
+from palimpsest.proxy.model_facts import ModelPrices, Windows
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.token_counts import PRIMING_TOKENS, Calibrations, ModelTokens
 from palimpsest.proxy.turn import ReadBranch

@@ -23,9 +23,8 @@ from palimpsest.core.summary.memory_block import (
 )
 from palimpsest.errors import BackgroundFailed, Conflict, InvalidParameter, StoreError, SummaryRejected
 from palimpsest.proxy.background import Background
-from palimpsest.proxy.compacting.context_loader import ContextLoader
 from palimpsest.proxy.compacting.summary_writer import SummaryWriter
-from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.compaction_context import CompactionContext, ContextLoader
 from palimpsest.proxy.journal_rows import block_of, rows_of, text_of
 from palimpsest.proxy.turn import Turn
 from palimpsest.storage.journal import Journal, MemoryKind, MemoryRow
@@ -65,10 +64,24 @@ class MemoryBlocks:
         if not with_entry(MemoryBlock(), text).entries:
             raise InvalidParameter("The entry says nothing.", param="text")
         entry = self._memory("entry", text)
-        await self._journal.add_memory(context.turn.namespace, context.turn.session, entry)
-        lock = self._locks.setdefault((context.turn.namespace, context.turn.session), asyncio.Lock())
+        await self._journal.add_memory(*context.key, entry)
+        lock = self._locks.setdefault(context.key, asyncio.Lock())
         async with lock:
-            return await self._folded(context, entry.id)
+            for _ in range(_TRIES):
+                blocks, rows = await rows_of(self._journal, *context.key)
+                block = block_of(blocks, rows)
+                fold = fold_of(block)
+                if fold is None:
+                    return Added(entry.id, block)
+                by_model = await self._fold_by_model(context, fold)
+                summary = by_model or folded_by_code(fold, _BLOCK_TOKENS, context.count_text)
+                folded, rest = rows[: len(fold.entries)], rows[len(fold.entries) :]
+                gone = [row.id for row in (*blocks, *folded)]
+                new = self._memory("block", summary)
+                if await self._journal.replace_memory_block(*context.key, gone, new):
+                    block = MemoryBlock(summary, tuple(map(text_of, rest)))
+                    return Added(entry.id, block, len(folded), "model" if by_model else "deterministic")
+        raise Conflict("The memory is being folded by others; the entry is stored.")
 
     async def remembers(
         self, contexts: ContextLoader, background: Background, turn: Turn, span: Sequence[Message]
@@ -83,24 +96,6 @@ class MemoryBlocks:
                 await self.added(context, text)
         except (BackgroundFailed, Conflict, StoreError) as error:
             _log.warning("memory_entry_not_folded", error=type(error).__name__, session=turn.session)
-
-    async def _folded(self, context: CompactionContext, entry: str) -> Added:
-        namespace, session = context.turn.namespace, context.turn.session
-        for _ in range(_TRIES):
-            blocks, rows = await rows_of(self._journal, namespace, session)
-            block = block_of(blocks, rows)
-            fold = fold_of(block)
-            if fold is None:
-                return Added(entry, block)
-            by_model = await self._fold_by_model(context, fold)
-            summary = by_model or folded_by_code(fold, _BLOCK_TOKENS, context.count_text)
-            folded, rest = rows[: len(fold.entries)], rows[len(fold.entries) :]
-            gone = [row.id for row in (*blocks, *folded)]
-            new = self._memory("block", summary)
-            if await self._journal.replace_memory_block(namespace, session, gone, new):
-                block = MemoryBlock(summary, tuple(map(text_of, rest)))
-                return Added(entry, block, len(folded), "model" if by_model else "deterministic")
-        raise Conflict("The memory is being folded by others; the entry is stored.")
 
     async def _fold_by_model(self, context: CompactionContext, fold: MemoryBlock) -> str | None:
         request = fold_request(fold, context.budget.window_tokens, _BLOCK_TOKENS, context.count_text)

@@ -15,6 +15,7 @@ from palimpsest.core.runtime.events import SUMMARIZED_TITLE
 from palimpsest.core.summary.forms import SummaryOutline, outline_of
 from palimpsest.core.utc import moment
 from palimpsest.core.view.outcomes import Fold
+from palimpsest.core.view.plan import plan_manual
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 from palimpsest.proxy.compaction_context import CompactionContext
@@ -339,7 +340,7 @@ def use_of(context: CompactionContext) -> Use:
             name, label, tokens, round(100 * tokens / max(window, 1), 1), round(100 * tokens / most, 2)
         )
 
-    plan = context.plan_manual()
+    plan = context.plan(plan_manual)
     fold = plan if isinstance(plan, Fold) else None
     return Use(
         model=context.turn.model,

@@ -18,7 +18,7 @@ from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
 from palimpsest.core.summary.forms import EVERY_TITLE, Form
-from palimpsest.core.summary.record import PREAMBLE, Record, cut_to_room, record_tokens
+from palimpsest.core.summary.record import PREAMBLE, RULES_SHARE, Record, cut_to_room, record_tokens
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.fence import fenced
 from palimpsest.core.text.message_text import text_with_calls
@@ -80,12 +80,15 @@ def record_block(
         said = RecordLines("\n".join((shown.text, shown.state, *record.rules)), source.task)
         free = max(0, room - record_tokens(record, count))
         rest = max(int(room * by_code), room - record_tokens(shown, count))
-        # A record that names as much as notes do keeps its room: only floors may take some of it.
+        # A record that names as much as notes do keeps its room: only floors may take some of it. No record
+        # loses all of it.
         pieces = free if by_code <= _FLOORS_SHARE else max(free, by_code * room)
+        whole = room - min(record_tokens(record, count), int(_FLOORS_SHARE * room))
+        rules = int(max(RULES_SHARE, _CODE_RULES_SHARE * by_code) * room)
         choice = chosen_notes(
             notes,
             range(len(source.folded)),
-            NoteBudget(rest, int(_CODE_RULES_SHARE * room), pieces, room),
+            NoteBudget(min(rest, whole), min(rules, whole), pieces, whole),
             count,
             said.says,
             lambda note: _numbered(note, source.numbers),

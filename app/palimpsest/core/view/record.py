@@ -145,11 +145,6 @@ def ceiling_room(
     return budget.ceiling_tokens - prompt_tokens(bare, budget) - fold.memory_tokens
 
 
-def folds_more(ready: Compaction, conversation: Conversation, current: Compaction | None) -> bool:
-    """True when the compaction applies here (rule 24) and folds more than the one in force."""
-    return applies(ready, conversation) and cut_in(ready, conversation) > cut_in(current, conversation)
-
-
 def is_same_fold(current: Compaction | None, other: Compaction) -> bool:
     """True where both fold the same messages."""
     return current is not None and (current.watermark, current.kept) == (other.watermark, other.kept)
@@ -169,7 +164,7 @@ def adopts(
     expected, waiting for a better one would let the prompt grow up to the ceiling. The caller checks policy,
     model and epoch.
     """
-    if not folds_more(ready, conversation, current):
+    if not applies(ready, conversation) or cut_in(ready, conversation) <= cut_in(current, conversation):
         return False
     after = prompt_tokens(rendered(conversation, ready, count_text), budget)
     now = prompt_tokens(rendered(conversation, current, count_text), budget)

@@ -30,11 +30,11 @@ from palimpsest.proxy.answering.holdback import Holdback, PartialAnswer
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, words_sent
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.compacting.windows import Windows
 from palimpsest.proxy.jobs import Jobs, offload
 from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
 from palimpsest.proxy.lookups.rounds import MixedTurns
+from palimpsest.proxy.model_facts import Windows
 from palimpsest.proxy.recall.indexing import Indexer
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder

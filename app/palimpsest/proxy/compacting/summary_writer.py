@@ -7,13 +7,21 @@ room; the second is a request of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
 
-from palimpsest.core.budget.measured import ReasoningTokens
-from palimpsest.core.summary.asking import RecordRequest, is_appendable, settling, unread
+from palimpsest.core.budget.measured import THOUGHT_TOKENS, ReasoningTokens
+from palimpsest.core.history.append import open_calls
+from palimpsest.core.summary.asking import (
+    RecordRequest,
+    appended_request,
+    appended_tokens,
+    is_appendable,
+    settling,
+    unread,
+)
 from palimpsest.core.summary.prompt import (
     DEFAULT_INSTRUCTIONS,
     Instructions,
@@ -27,13 +35,17 @@ from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.utc import day_of
 from palimpsest.core.view.compaction import SpentTokens
 from palimpsest.core.view.outcomes import Fold
+from palimpsest.core.view.validity import groups_of
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
+from palimpsest.core.wire.responses.question import has_unreadable_reasoning, previous_of
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
-from palimpsest.proxy.compacting.breaker import Cause, SummaryGuard
-from palimpsest.proxy.compacting.questions import Prompts
+from palimpsest.proxy.compacting.breaker import Breaker, Cause
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
-from palimpsest.proxy.quotas import Bill, Quota, Quotas
+from palimpsest.proxy.jobs import logged
+from palimpsest.proxy.kept_answers import KeptAnswers
+from palimpsest.proxy.quotas import Quotas
+from palimpsest.proxy.turn import Turn
 from palimpsest.storage.journal import Journal, TokensSpent
 from palimpsest.upstream.summarizer import (
     Failed,
@@ -41,7 +53,6 @@ from palimpsest.upstream.summarizer import (
     Question,
     QuestionTooLong,
     Summarizers,
-    SummaryOutcome,
     Task,
     Worker,
 )
@@ -58,6 +69,9 @@ _FRAME_TOKENS = 64
 _WORKER = "\0worker"
 # How servers refuse an appended question for its tools or reasoning items: one without may be accepted.
 _REFUSED_BEHIND = frozenset({"status_400", "status_404", "status_405", "status_422", "status_501"})
+# An appended question and its answer must fit into this share of the window: our count may be off by the
+# rest.
+RIDING_SHARE = 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +89,24 @@ class SummarizerChoice:
     instructions: Instructions = DEFAULT_INSTRUCTIONS
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryFailure:
-    """No summary; `reason` is a stable word. `is_failure`: one was expected.
+class NoSummary(Exception):
+    """A question, or a whole attempt, has no answer of use; `reason` is a stable word.
 
-    `may_again`: another attempt, a little later, may succeed.
+    `is_failure`: one was expected. `may_again`: another attempt, a little later, may succeed. `is_final`:
+    another question in the same attempt would fail too.
     """
 
-    reason: str
-    is_failure: bool = True
-    may_again: bool = True
+    def __init__(
+        self, reason: str, *, is_failure: bool = True, may_again: bool = True, is_final: bool = True
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_failure = is_failure
+        self.may_again = may_again
+        self.is_final = is_final
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """One attempt at a summary under `limits`, with the `usages` of its calls so far."""
 
@@ -106,38 +125,35 @@ class Run:
 
 
 class SummaryWriter:
-    """Asks models for summaries, and keeps the breakers and the bills up to date."""
+    """Asks models for summaries, and keeps the breaker and the bills up to date.
+
+    `kept`: which answers the upstreams keep.
+    """
 
     def __init__(
         self,
         summarizers: Summarizers,
         worker: Worker | None,
-        prompts: Prompts,
+        kept: KeptAnswers,
         choice: SummarizerChoice,
-        guard: SummaryGuard,
+        breaker: Breaker,
         journal: Journal,
         quotas: Quotas,
         new_id: Callable[[], str],
     ) -> None:
         self._summarizers = summarizers
         self._worker = worker
-        self._prompts = prompts
+        self._kept = kept
         self._choice = choice
-        self._guard = guard
+        self._breaker = breaker
         self._journal = journal
         self._quotas = quotas
-        self._breaker = guard.failures
         self._thoughts = ReasoningTokens()
         self._new_id = new_id
 
-    def block_reason(self, context: CompactionContext) -> str:
-        """A stable word for why no model may be asked about this conversation now; "" if one may be."""
-        return self._guard.reason(context, self._asked_of(context), self._key(context))
-
-    @property
-    def guard(self) -> SummaryGuard:
-        """The guards that stop summary requests."""
-        return self._guard
+    def is_refused(self, context: CompactionContext) -> bool:
+        """True while the model should not be asked about this conversation, after failures in a row (F05)."""
+        return self._breaker.is_open(*self._asked_of(context))
 
     def model_for(self, context: CompactionContext) -> str:
         """The model that writes (D18): the policy's, else the deployment's, else the conversation's own.
@@ -148,62 +164,63 @@ class SummaryWriter:
             return context.turn.model
         return context.policy.summary_model or self._choice.model or context.turn.model
 
-    async def write(
-        self, context: CompactionContext, fold: Fold, source: SummarySource
-    ) -> SummaryText | SummaryFailure:
-        """One attempt at a summary of the fold's source: the accepted text, or why there is none (F09).
+    async def write(self, context: CompactionContext, fold: Fold, source: SummarySource) -> SummaryText:
+        """One attempt at a summary of the fold's source: the accepted text, else NoSummary (F09).
 
         It is no failure if the policy's style asks no model, or if none should be asked.
         """
-        run = self._run(context)
-        replaced = await context.done(_replaced, source)
         if why := await context.done(self.unasked_reason, fold):
-            return SummaryFailure(why, is_failure=False, may_again=False)
-        reason, may_append = "", await context.done(self._reuses_prompt, source)
+            raise NoSummary(why, is_failure=False, may_again=False)
+        run = Run(self._new_id(), self._limits(context))
+        # Tokens that a summary of the source replaces.
+        previous = await context.done(lambda _: context.count_text(source.previous))
+        replaced = previous + sum(message.tokens for _, message in source.fresh)
+        # The cached prompt must show all that the question is about.
+        may_append = (
+            self._choice.may_reuse_prompt
+            and is_appendable(source)
+            and await context.done(may_reuse_prompt, run.limits, self._kept)
+        )
+        reason, session = "", context.turn.session
         for is_last in (False, True):
             reuses_prompt = may_append and not is_last
             try:
-                result = await self._asked(
+                written = await self._asked(
                     context, source, replaced, run, reuses_prompt=reuses_prompt, is_last=is_last
                 )
             except SummaryRejected as rejected:
                 _log.warning(
-                    "summary_rejected",
-                    reason=rejected.message,
-                    reuses_prompt=reuses_prompt,
-                    session=context.turn.session,
+                    "summary_rejected", reason=rejected.message, reuses_prompt=reuses_prompt, session=session
                 )
                 reason = "rejected"
-            except _NobodyAsked:
-                return SummaryFailure("nothing_to_ask", is_failure=False, may_again=False)
-            except _NoAnswer as failure:
-                _log.warning("summary_failed", reason=failure.reason, session=context.turn.session)
+            except NoSummary as failure:
+                _log.warning("summary_failed", reason=failure.reason, session=session)
                 reason = failure.reason
                 if reason == "too_long" and context.budget.window_tokens < run.limits.window_tokens:
                     # The window of the settings is not the one there is: shorter pieces may fit.
-                    smaller = replace(run.limits, window_tokens=context.budget.window_tokens)
-                    run = replace(run, limits=smaller)
+                    run.limits = replace(run.limits, window_tokens=context.budget.window_tokens)
                 elif failure.is_final:
                     self._failed(context, reason)
-                    # Retrying does not help against a refused key, a reached limit or too long a text.
-                    return SummaryFailure(reason, may_again=failure.counts and reason != "too_long")
+                    raise
             else:
-                self._succeeded(context)
-                return replace(result, spent=run.spent)
+                if written is None:
+                    raise NoSummary("nothing_to_ask", is_failure=False, may_again=False)
+                self._breaker.succeeded(*self._asked_of(context))
+                return replace(written, spent=run.spent)
         self._failed(context, reason)
-        return SummaryFailure(reason)
+        raise NoSummary(reason)
 
     async def replied(self, context: CompactionContext, request: SummaryRequest) -> SummaryReply | None:
         """The answer to a question other than a summary, on the conversation's behalf; None without one."""
-        if self._breaker.is_open(self._asked_of(context), context.turn.namespace, self._key(context)):
+        if self.is_refused(context):
             return None
         try:
-            answer = await self._answer(context, request, self._run(context), None)
-        except _NoAnswer as failure:
+            answer = await self._answer(context, request, Run(self._new_id(), self._limits(context)), None)
+        except NoSummary as failure:
             _log.warning("question_failed", reason=failure.reason, session=context.turn.session)
             self._failed(context, failure.reason)
             return None
-        self._succeeded(context)
+        self._breaker.succeeded(*self._asked_of(context))
         return SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
 
     def unasked_reason(self, context: CompactionContext, fold: Fold) -> str:
@@ -217,10 +234,13 @@ class SummaryWriter:
         policy, budget = context.policy, context.budget
         if not policy.use_summarizer:
             return "nobody_to_ask"
-        if self._has_no_room(context):
+        if self._limits(context).record_tokens < policy.summary_min_tokens:
             return "no_room_to_ask"
+        # Another model was configured for summaries, or a person asks for one now.
+        has_other = not self._choice.may_reuse_prompt or policy.summary_model is not None
+        is_chosen = has_other or self._has_worker(context) or context.is_ordered
         is_owed = context.owes_entry and fold.cut == fold.since
-        if is_owed or self._is_chosen(context) or policy.folds_by_count or policy.style != "record":
+        if is_owed or is_chosen or policy.folds_by_count or policy.style != "record":
             return ""
         is_due = context.current is not None and context.current.author != "model"
         if is_due and fold.trigger != "background":
@@ -229,17 +249,6 @@ class SummaryWriter:
         folded = sum(message.tokens for _, message in unread(source, record_of(source)))
         is_small = folded < _LEAST_FOLDED * budget.summary_tokens
         return "not_worth_asking" if is_small or fold.leaves_tokens > budget.most_after_tokens else ""
-
-    def _has_no_room(self, context: CompactionContext) -> bool:
-        return self._limits(context).record_tokens < context.policy.summary_min_tokens
-
-    def _is_chosen(self, context: CompactionContext) -> bool:
-        """True when another model was configured for summaries, or a person asked for one now."""
-        has_other = not self._choice.may_reuse_prompt or context.policy.summary_model is not None
-        return has_other or self._has_worker(context) or context.is_ordered
-
-    def _run(self, context: CompactionContext) -> Run:
-        return Run(self._new_id(), self._limits(context))
 
     async def _asked(
         self,
@@ -250,27 +259,29 @@ class SummaryWriter:
         *,
         reuses_prompt: bool,
         is_last: bool,
-    ) -> SummaryText:
-        appended = (
-            await context.done(self._prompts.appended_question, source, run.limits) if reuses_prompt else None
-        )
+    ) -> SummaryText | None:
+        """The text of one attempt with all its questions; None when the style has no question this time."""
+        appended, style, count_text = None, context.style, context.count_text
+        if reuses_prompt:
+            appended = await context.done(appended_question, source, run.limits, self._kept)
         if appended is None:
-            questions = context.style.requests(source, run.limits, context.count_text, context.focus)
+            questions = style.requests(source, run.limits, count_text, context.focus)
         else:
             questions = _appended(context, appended.request, run.limits)
+        # StopIteration must not leave a worker thread.
         request = await context.done(lambda _: next(questions, None))
         if request is None:
-            raise _NobodyAsked
-        text, passes = "", 0
-        while request:
+            return None
+        written = SummaryText("", self.model_for(context), 0, run.id)
+        while request is not None:
             if not (appended or self._has_worker(context) or request.is_final):
                 request = await context.done(self._with_headroom, request, run.limits)
-            behind = appended.behind if appended and not passes else None
+            behind = appended.behind if appended and not written.passes else None
             try:
                 answer = await self._answer(context, request, run, behind)
                 reply = SummaryReply(answer.text, answer.finish_reason, answer.has_calls)
                 text = await context.done(_accepted, reply, request, replaced)
-            except (SummaryRejected, _NoAnswer) as failure:
+            except (SummaryRejected, NoSummary) as failure:
                 # A piece of which the model says nothing of use must not stand before all that follow.
                 if is_last and request.last and isinstance(failure, SummaryRejected):
                     skipped = request.so_far.without_entry(request.first, request.last).encoded()
@@ -278,33 +289,51 @@ class SummaryWriter:
                     if following and following.last:
                         request = following
                         continue
-                if text:
+                if written.text:
                     _log.warning("summary_partial", error=str(failure), session=context.turn.session)
                     # The entries that have arrived stand; the next question covers what they lack.
-                    is_partial = request.last > 0
-                    return SummaryText(text, self.model_for(context), passes, run.id, is_partial=is_partial)
+                    return replace(written, is_partial=request.last > 0)
                 if request.is_final and isinstance(failure, SummaryRejected):
-                    raise _NoAnswer("rejected", counts=False) from failure
+                    raise NoSummary("rejected", may_again=False) from failure
                 raise
-            passes += 1
+            written = replace(written, text=text, passes=written.passes + 1)
             request = await context.done(_next_question, questions, text)
-        return SummaryText(text, self.model_for(context), passes, run.id)
+        return written
 
     async def _answer(
         self, context: CompactionContext, request: SummaryRequest, run: Run, behind: Members | None
     ) -> QuestionAnswer:
-        """The answer, accounted for; _NoAnswer without one.
+        """The answer, accounted for; NoSummary without one.
 
         `behind`: the request members sent with an appended question; None for a request of its own.
         """
-        reuses_prompt = behind is not None
-        bill, used = None, 0
-        if (quota := context.turn.quota) is not None:
+        turn, model, seconds = context.turn, self.model_for(context), self._choice.call_seconds
+        reuses_prompt, bill, used = behind is not None, None, 0
+        if turn.quota is not None:
             prompt = await context.done(_prompt_tokens, request, reuses_prompt=reuses_prompt)
             used = context.budget.for_model(prompt)
-            bill = await self._bill(context, quota, used + request.max_tokens)
+            try:
+                bill = await self._quotas.bill(turn.quota)
+                await self._quotas.reserve(bill, used + request.max_tokens)
+            except QuotaExceeded:
+                raise NoSummary("quota_exceeded", may_again=False) from None
+            except StoreError as error:
+                # What is left cannot be known.
+                _log.warning("quota_not_read", error=type(error).__name__, session=turn.session)
+                raise NoSummary("quota_unknown", may_again=False) from None
         try:
-            outcome = await self._outcome(context, request, behind)
+            if self._worker is not None and self._has_worker(context) and request.conversation:
+                task = Task(
+                    previous_summary=request.previous,
+                    conversation=request.conversation,
+                    max_tokens=request.max_tokens,
+                    model=model,
+                )
+                outcome = await self._worker.ask(task, seconds)
+            else:
+                tools = context.tools if reuses_prompt else None
+                question = Question(request.messages, model, request.max_tokens, tools, turn.wire, behind)
+                outcome = await self._summarizers.ask(question, context.outgoing(), seconds)
             used = 0
             if isinstance(outcome, QuestionAnswer):
                 used = await self._account_for(context, request, outcome, run, reuses_prompt=reuses_prompt)
@@ -315,41 +344,13 @@ class SummaryWriter:
         match outcome:
             case QuestionAnswer():
                 return outcome
+            # Retrying does not help against a refused key, a reached limit or too long a text.
             case KeyRefused():
-                raise _NoAnswer("key_refused", counts=False)
+                raise NoSummary("key_refused", may_again=False)
             case QuestionTooLong():
-                raise _NoAnswer("too_long", is_final=not reuses_prompt)
+                raise NoSummary("too_long", may_again=False, is_final=not reuses_prompt)
             case Failed(reason):
-                raise _NoAnswer(reason, is_final=not (reuses_prompt and reason in _REFUSED_BEHIND))
-
-    async def _bill(self, context: CompactionContext, quota: Quota, tokens: int) -> Bill:
-        """The bill of a question, with these tokens reserved; _NoAnswer beyond the quota."""
-        try:
-            bill = await self._quotas.bill(quota)
-            await self._quotas.reserve(bill, tokens)
-        except QuotaExceeded:
-            raise _NoAnswer("quota_exceeded", counts=False) from None
-        except StoreError as error:
-            # What is left cannot be known.
-            _log.warning("quota_not_read", error=type(error).__name__, session=context.turn.session)
-            raise _NoAnswer("quota_unknown", counts=False) from None
-        return bill
-
-    async def _outcome(
-        self, context: CompactionContext, request: SummaryRequest, behind: Members | None
-    ) -> SummaryOutcome:
-        model, most, seconds = self.model_for(context), request.max_tokens, self._choice.call_seconds
-        if self._worker is not None and self._has_worker(context) and request.conversation:
-            task = Task(
-                previous_summary=request.previous,
-                conversation=request.conversation,
-                max_tokens=most,
-                model=model,
-            )
-            return await self._worker.ask(task, seconds)
-        tools = context.tools if behind is not None else None
-        question = Question(request.messages, model, most, tools, context.turn.wire, behind)
-        return await self._summarizers.ask(question, context.outgoing(), seconds)
+                raise NoSummary(reason, is_final=not (reuses_prompt and reason in _REFUSED_BEHIND))
 
     async def _account_for(
         self,
@@ -385,10 +386,8 @@ class SummaryWriter:
         if answer.finish_reason == "length" and not answer.text.strip():
             self._thoughts.used_up(turn.namespace, model, request.max_tokens)
         spent = TokensSpent(1, prompt, completion, usage.cached_tokens or 0)
-        try:
+        with logged(_log, "spending_not_stored"):
             await self._journal.add_spending(turn.namespace, day_of(time.time()), spent)
-        except StoreError as error:
-            _log.warning("spending_not_stored", error=type(error).__name__)
         return prompt + completion
 
     def _has_worker(self, context: CompactionContext) -> bool:
@@ -398,37 +397,26 @@ class SummaryWriter:
     def _limits(self, context: CompactionContext) -> SummaryLimits:
         window = self._choice.window_tokens or context.budget.window_tokens
         length = context.budget.summary_tokens
+        thoughts = self._thoughts.of(context.turn.namespace, self.model_for(context))
         limits = SummaryLimits.of(context.policy, window, length)
-        return limits.for_record(length, self._thought_tokens(context), self._choice.instructions)
+        return limits.for_record(length, thoughts, self._choice.instructions)
 
     def _with_headroom(
         self, context: CompactionContext, request: RecordRequest, limits: SummaryLimits
     ) -> RecordRequest:
         """The request with room for a longer answer, as far as the window has it."""
-        most = answer_tokens(context.budget.summary_tokens, self._thought_tokens(context))
+        thoughts = self._thoughts.of(context.turn.namespace, self.model_for(context))
+        most = answer_tokens(context.budget.summary_tokens, thoughts)
         asked = context.count_text(request.system) + context.count_text(request.user) + _FRAME_TOKENS
         return replace(request, max_tokens=max(request.max_tokens, min(most, limits.window_tokens - asked)))
 
-    def _thought_tokens(self, context: CompactionContext) -> int:
-        return self._thoughts.of(context.turn.namespace, self.model_for(context))
-
-    def _reuses_prompt(self, context: CompactionContext, source: SummarySource) -> bool:
-        """True when the question may be appended to the cached prompt, which shows all it is about."""
-        return (
-            self._choice.may_reuse_prompt
-            and self._prompts.may_reuse_prompt(context, self._limits(context))
-            and is_appendable(source)
-        )
-
-    def _asked_of(self, context: CompactionContext) -> str:
-        """The breaker's name for what is asked: the model's, or the worker's."""
-        return _WORKER if self._has_worker(context) else self.model_for(context)
-
-    def _key(self, context: CompactionContext) -> str:
-        """The breaker's name for the key; "" for a worker, which has the operator's."""
+    def _asked_of(self, context: CompactionContext) -> tuple[str, str, str]:
+        """What failures count for: the model or the worker, the namespace, the key; the operator's is ""."""
+        namespace = context.turn.namespace
         if self._has_worker(context):
-            return ""
-        return self._summarizers.key_id(self.model_for(context), context.outgoing())
+            return _WORKER, namespace, ""
+        model = self.model_for(context)
+        return model, namespace, self._summarizers.key_id(model, context.outgoing())
 
     def _failed(self, context: CompactionContext, reason: str) -> None:
         if reason.startswith("quota_"):
@@ -439,27 +427,7 @@ class SummaryWriter:
             cause = "key"
         elif reason in _OF_THE_CONVERSATION or reason.startswith("status_4"):
             cause = "conversation"
-        self._breaker.failed(self._asked_of(context), context.turn.namespace, self._key(context), cause=cause)
-
-    def _succeeded(self, context: CompactionContext) -> None:
-        self._breaker.succeeded(self._asked_of(context), context.turn.namespace, self._key(context))
-
-
-class _NobodyAsked(Exception):
-    """The style has no question this time."""
-
-
-class _NoAnswer(Exception):
-    """No summary from this question.
-
-    `counts`: the failure may be temporary. `is_final`: another question would fail too.
-    """
-
-    def __init__(self, reason: str, *, counts: bool = True, is_final: bool = True) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.counts = counts
-        self.is_final = is_final
+        self._breaker.failed(*self._asked_of(context), cause=cause)
 
 
 def _appended(
@@ -469,11 +437,6 @@ def _appended(
     record = decoded((yield request))
     if record is not None:
         yield from settling(record, request.source, limits, context.count_text)
-
-
-def _replaced(context: CompactionContext, source: SummarySource) -> int:
-    """Tokens that a summary of the source replaces."""
-    return sum(message.tokens for _, message in source.fresh) + context.count_text(source.previous)
 
 
 def _accepted(context: CompactionContext, reply: SummaryReply, request: RecordRequest, replaced: int) -> str:
@@ -499,3 +462,88 @@ def _prompt_tokens(context: CompactionContext, request: SummaryRequest, *, reuse
     if reuses_prompt:
         return context.under(context.current).tokens + context.count_text(request.user)
     return sum(context.count_text(text) for text in (request.system, request.user))
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedQuestion:
+    """A question appended to a prompt, and the request members sent with it: see `Question.behind`."""
+
+    request: RecordRequest
+    behind: Members
+
+
+def may_reuse_prompt(context: CompactionContext, limits: SummaryLimits, kept: KeptAnswers) -> bool:
+    """True when a question may be appended to the cached prompt: it fits with its answer."""
+    policy = context.policy
+    if not policy.reuse_prompt_cache or policy.summary_model is not None or policy.style != "record":
+        return False
+    room = _room_left(context, context.under(context.current).tokens, limits)
+    return room >= limits.max_tokens and _behind(context, kept) is not None
+
+
+def appended_question(
+    context: CompactionContext, source: SummarySource, limits: SummaryLimits, kept: KeptAnswers
+) -> AppendedQuestion | None:
+    """The question appended to the forwarded prompt; None where it cannot be appended.
+
+    Its answer may take what the window leaves, up to the headroom of any summary.
+    """
+    found = _behind(context, kept)
+    if found is None:
+        return None
+    behind, own = found
+    shown, end = context.under(context.current), _end(context)
+    raws = [part.raw for part in shown.view.parts if part.index is None or part.index < end]
+    length, thought_tokens = limits.record_tokens, limits.max_tokens - limits.record_tokens
+    if any(name == "reasoning" for name, _ in behind):
+        # On the Responses API reasoning counts towards the answer's limit.
+        thought_tokens = THOUGHT_TOKENS
+    left = int(_room_left(context, shown.tokens, limits))
+    most = max(length, min(answer_tokens(length, thought_tokens), left))
+    request = appended_request(
+        raws, source, most, limits, context.count_text, context.focus, context.style.form(source)
+    )
+    if own is not None:
+        # An answer is still checked against the whole prompt for echoes.
+        request = replace(request, messages=(*own, request.messages[-1]))
+    return AppendedQuestion(request, behind)
+
+
+def _room_left(context: CompactionContext, prompt_tokens: int, limits: SummaryLimits) -> float:
+    """Tokens that the window leaves beside the prompt and the question."""
+    question = appended_tokens(limits, context.count_text, context.style.form(SummarySource(())))
+    return RIDING_SHARE * context.budget.window_tokens - prompt_tokens - question
+
+
+def _behind(context: CompactionContext, kept: KeptAnswers) -> tuple[Members, Sequence[bytes] | None] | None:
+    """The request members sent with a question, and its messages where the upstream keeps those before.
+
+    None where no question can be appended: the members of the last request are not known, or what the
+    upstream keeps is not.
+    """
+    turn = context.turn
+    request = turn.request if isinstance(turn, Turn) else None
+    behind = turn.wire.prompt_members(request)
+    if behind is None:
+        return None
+    if not isinstance(turn, Turn) or context.current is not None or not kept.may_continue(turn):
+        return behind, None
+    # The request itself sent the last messages, without its answer if there is one.
+    sent, talk = turn.request.message_spans, turn.conversation
+    said, cut = [each.raw for each in (*talk.preamble, *talk.messages)], len(talk.preamble) + _end(context)
+    for answers in (0, 1):
+        start = len(said) - answers - len(sent)
+        if start >= 0 and said[start : start + len(sent)] == list(sent) and start + len(sent) <= cut:
+            return (*behind, *previous_of(turn.request)), said[start:cut]
+    return None
+
+
+def _end(context: CompactionContext) -> int:
+    """The index up to which messages stay before an appended question.
+
+    Upstreams refuse a question after tool calls without results, or after reasoning that only they hold.
+    """
+    messages = context.conversation.messages
+    if open_calls(messages):
+        return groups_of(messages)[-1].start
+    return len(messages) - 1 if messages and has_unreadable_reasoning(messages[-1].raw) else len(messages)

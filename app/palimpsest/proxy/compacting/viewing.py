@@ -12,17 +12,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import NoReturn, assert_never
+from typing import assert_never
 
 import structlog
 
 from palimpsest.core.history.message import Message
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send
+from palimpsest.core.view.plan import plan_all, plan_manual, plan_overflow
 from palimpsest.errors import ContextLengthExceeded, RequestError, StoreError
 from palimpsest.proxy.compacting.compactor import Compactor
-from palimpsest.proxy.compacting.context_loader import ContextLoader
-from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.proxy.compacting.summaries import SummaryJobs
+from palimpsest.proxy.compaction_context import CompactionContext, ContextLoader
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.turn import ForwardedView, Outcome, Subject, Turn, original
 
@@ -46,14 +47,21 @@ class ViewPlanner:
     """Decides which view of a conversation is forwarded, and compacts it if it must."""
 
     def __init__(
-        self, contexts: ContextLoader, compactor: Compactor, jobs: Jobs, *, wait_seconds: float
+        self,
+        contexts: ContextLoader,
+        summaries: SummaryJobs,
+        compactor: Compactor,
+        jobs: Jobs,
+        *,
+        wait_seconds: float,
     ) -> None:
         self._contexts = contexts
+        self._summaries = summaries
         self._compactor = compactor
         self._jobs = jobs
         self._wait_seconds = wait_seconds
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._waiting: Counter[str] = Counter()
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._waiting: Counter[tuple[str, str]] = Counter()
         self._states: dict[str, _TurnState] = {}
 
     async def shown(self, turn: Turn) -> ForwardedView:
@@ -86,20 +94,25 @@ class ViewPlanner:
         state = self._states.pop(turn.exchange, None)
         if state is None:
             return
+        context, answer = state.context, state.answer
         if state.due is not None:
             # The fold is planned already: no read of the store delays the summary.
-            self._jobs.start(self._compactor.prepare(state.context, state.due))
-        elif state.answer is not None and _may_be_due(state.context, state.tokens, state.answer):
-            self._jobs.start(self._prepared(_with_answer(turn, state.answer)))
+            self._jobs.start(self._summaries.prepare(context, state.due))
+        elif answer is not None and (
+            context.due(state.tokens + answer.tokens, answer) != "later" or context.owes_entry
+        ):
+            # As the next request will send it.
+            talk = turn.conversation.extended([answer])
+            self._jobs.start(self._prepared(replace(turn, conversation=talk)))
 
     async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
         """A compaction requested by a person (D25); None when it would save nothing (F35)."""
         async with self._one_at_a_time(subject):
             context = await self._contexts.of(subject, by_hand=True)
-            if waited := await self._compactor.waited(context):
+            if waited := await self._summaries.waited(context):
                 context = await self._contexts.of(subject, by_hand=True)
             context = replace(context, focus=focus, is_ordered=True)
-            plan = await context.done(CompactionContext.plan_manual)
+            plan = await context.done(CompactionContext.plan, plan_manual)
             return await self._compactor.by_hand(context, plan, waited) if isinstance(plan, Fold) else None
 
     async def of_all(
@@ -107,17 +120,17 @@ class ViewPlanner:
     ) -> tuple[Compaction, CompactionContext]:
         """A compaction of all messages but those that `stays` keeps, and its context; nothing is stored."""
         context = await self._contexts.of(subject, by_hand=True)
-        return await self._compactor.of_all(
-            context, await context.done(CompactionContext.plan_all, stays)
-        ), context
+        fold = await context.done(
+            lambda _: plan_all(context.conversation, context.current, context.budget, stays)
+        )
+        return await self._compactor.of_all(context, fold), context
 
     async def is_compacting(self, context: CompactionContext) -> bool:
         """True while a compaction of the session, or a summary for this conversation, is being made.
 
         Also by another server on the same database. StoreError.
         """
-        is_here = _key(context.turn) in self._locks or self._compactor.is_preparing(context)
-        return is_here or await self._compactor.is_elsewhere(context)
+        return context.key in self._locks or await self._summaries.is_writing(context)
 
     async def _unless_broken(
         self, turn: Turn, work: Coroutine[None, None, ForwardedView | None]
@@ -144,35 +157,46 @@ class ViewPlanner:
                 return now
             plan: Fold | MaskOnly | Refuse
             if for_answer is None:
-                plan = await context.done(CompactionContext.plan_overflow)
+                plan = await context.done(CompactionContext.plan, plan_overflow)
             elif (found := await context.done(CompactionContext.for_answer, for_answer)) is None:
                 return None
             else:
                 context, plan = found
-            if isinstance(plan, Refuse):
-                lighter = await context.bare().done(CompactionContext.under, context.current)
-                if lighter.tokens < sent.tokens:
-                    return lighter
-                _refuse(turn, plan)
-            if isinstance(plan, MaskOnly):
-                adopted = await self._compactor.mask(context, plan)
-            else:
-                adopted = await self._compactor.fold(context, plan)
+            match plan:
+                case MaskOnly():
+                    adopted = await self._compactor.mask(context, plan)
+                case Fold():
+                    adopted = await self._compactor.fold(context, plan)
+                case Refuse():
+                    lighter = await context.bare().done(CompactionContext.under, context.current)
+                    if lighter.tokens < sent.tokens:
+                        return lighter
+                    raise ContextLengthExceeded(plan.message, param=turn.wire.listed)
             smaller = await context.done(CompactionContext.under, adopted.compaction)
             return _waited(smaller, began, sent.waited_seconds or 0.0)
 
     async def _decided(self, turn: Turn) -> ForwardedView:
         context = await self._contexts.of(turn, untouched=turn.is_new)
-        self._states[turn.exchange] = _TurnState(context)
+        state = self._states[turn.exchange] = _TurnState(context)
         if context.current is None and context.due(turn.tokens) == "later":
             return replace(original(turn), window_tokens=context.budget.window.tokens)
-        if shown := await self._with_late_summary(turn, context):
-            return shown
-        plan = await self._planned(context)
+        if (late := await self._compactor.late(context)) is not None:
+            async with self._one_at_a_time(turn):
+                fresh = await self._contexts.of(turn)
+                # Unless another request has adopted it.
+                if await self._compactor.late(fresh) is late:
+                    adopted = await self._compactor.adopt_late(fresh, late)
+                    return await fresh.done(CompactionContext.under, adopted.compaction)
+        plan, policy = await self._planned(context), context.policy
         if isinstance(plan, Send):
             return await self._sent(turn, context, plan)
-        if isinstance(plan, Fold) and (shown := await self._without_waiting(turn, context, plan)):
-            return shown
+        if isinstance(plan, Fold) and plan.fits_now and policy.in_background:
+            job = self._summaries.begun(context)
+            is_needed = job is not None and (policy.wait_for_summary or job.made is not None)
+            if not is_needed and await self._summaries.is_ahead(context, plan):
+                # The view still fits, and a summary in the background will follow: nothing waits.
+                state.due = plan
+                return await context.done(CompactionContext.under, context.current)
         began = time.perf_counter()
         async with self._one_at_a_time(turn):
             return _waited(await self._compacted(turn), began)
@@ -188,11 +212,11 @@ class ViewPlanner:
                 case MaskOnly():
                     adopted = await self._compactor.mask(context, plan)
                 case Fold():
-                    if waited is None and (waited := await self._compactor.waited(context)):
+                    if waited is None and (waited := await self._summaries.waited(context)):
                         continue
                     adopted = await self._compactor.fold(context, plan, waited)
                 case Refuse():
-                    _refuse(turn, plan)
+                    raise ContextLengthExceeded(plan.message, param=turn.wire.listed)
                 case _ as never:
                     assert_never(never)
             if not adopted.is_stored:
@@ -201,35 +225,6 @@ class ViewPlanner:
         context = await self._contexts.of(turn)
         return await context.done(CompactionContext.under, context.current)
 
-    async def _without_waiting(
-        self, turn: Turn, context: CompactionContext, fold: Fold
-    ) -> ForwardedView | None:
-        """The current view, if it fits and a background summary will follow; None: fold now."""
-        policy = context.policy
-        is_waited_for = policy.wait_for_summary and self._compactor.is_preparing(context)
-        if (
-            fold.fits_now
-            and policy.in_background
-            and not is_waited_for
-            and not self._compactor.is_ready(context)
-            and await self._compactor.may_prepare(context, fold)
-        ):
-            self._states[turn.exchange] = _TurnState(context, fold)
-            return await context.done(CompactionContext.under, context.current)
-        return None
-
-    async def _with_late_summary(self, turn: Turn, context: CompactionContext) -> ForwardedView | None:
-        """The view under a model's late summary; None without one, or if another request adopted it."""
-        late = await self._compactor.late(context)
-        if late is None:
-            return None
-        async with self._one_at_a_time(turn):
-            fresh = await self._contexts.of(turn)
-            if await self._compactor.late(fresh) is not late:
-                return None
-            adopted = await self._compactor.adopt_late(fresh, late)
-            return await fresh.done(CompactionContext.under, adopted.compaction)
-
     async def _prepared(self, turn: Turn) -> None:
         """Start the summary, or the missing entry, that the conversation with its answer will need soon."""
         try:
@@ -237,22 +232,18 @@ class ViewPlanner:
         except StoreError as error:
             _log.warning("preparing_failed", error=type(error).__name__, session=turn.session)
             return
-        if not self._compactor.prepares(context):
+        summaries = self._summaries
+        if not context.policy.in_background or summaries.begun(context) or not summaries.may_prepare(context):
             return
         plan = await self._planned(context)
         fold = plan.precompute if isinstance(plan, Send) else plan
         if isinstance(fold, Fold):
-            await self._compactor.prepare(context, fold)
-        else:
-            await self._compactor.complete(context)
+            await summaries.prepare(context, fold)
+        elif context.owes_entry and (again := await context.done(CompactionContext.fold_in_force)):
+            await summaries.prepare(context, again, is_again=True)
 
     async def _planned(self, context: CompactionContext) -> Plan:
-        """The plan; masks instead of a fold while the session is folded too often (F04)."""
-        plan = await context.done(CompactionContext.plan)
-        if isinstance(plan, Fold) and self._compactor.is_looping(context):
-            masks = await context.done(CompactionContext.plan_masks)
-            return masks if isinstance(masks, MaskOnly) else plan
-        return plan
+        return await context.done(CompactionContext.decide, is_looping=self._summaries.is_looping(context))
 
     async def _sent(self, turn: Turn, context: CompactionContext, plan: Send) -> ForwardedView:
         self._states[turn.exchange] = _TurnState(context, plan.precompute)
@@ -261,7 +252,7 @@ class ViewPlanner:
     @asynccontextmanager
     async def _one_at_a_time(self, turn: Subject) -> AsyncIterator[None]:
         """Let one request of a session compact while the others wait, at most `wait_seconds` (rule 16)."""
-        key = _key(turn)
+        key = turn.namespace, turn.session
         self._waiting[key] += 1
         lock = self._locks.setdefault(key, asyncio.Lock())
         held = False
@@ -281,24 +272,6 @@ class ViewPlanner:
                 del self._locks[key]
 
 
-def _key(turn: Subject) -> str:
-    return f"{turn.namespace}\0{turn.session}"
-
-
-def _may_be_due(context: CompactionContext, tokens: int, answer: Message) -> bool:
-    """True when a summary may be due once the answer follows a prompt of `tokens`, or an entry is owed."""
-    return context.due(tokens + answer.tokens, answer) != "later" or context.owes_entry
-
-
-def _with_answer(turn: Turn, answer: Message) -> Turn:
-    """The turn with its answer appended, as the next request will send it."""
-    return replace(turn, conversation=turn.conversation.extended([answer]))
-
-
 def _waited(shown: ForwardedView, began: float, before: float = 0.0) -> ForwardedView:
     """The view, for which the request has waited since `began`, and `before` seconds earlier."""
     return replace(shown, waited_seconds=before + time.perf_counter() - began)
-
-
-def _refuse(turn: Turn, plan: Refuse) -> NoReturn:
-    raise ContextLengthExceeded(plan.message, param=turn.wire.listed)

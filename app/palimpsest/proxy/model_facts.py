@@ -1,4 +1,6 @@
-"""The window of each model and its source: configured, learned, stated by the upstream, or guessed.
+"""What is known of models: the window of each and its source, and prices.
+
+A window is configured, learned, stated by the upstream, or guessed.
 
 Settings take precedence. A window learned from a caller's requests (an overflow, prompts cut silently)
 applies to that caller, and to all callers once a second one has confirmed it. It is forgotten after a day,
@@ -13,13 +15,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import structlog
 
 from palimpsest.core.budget.budget import Window
+from palimpsest.core.budget.prices import Prices
 from palimpsest.core.budget.window import LIFE_SECONDS, LearnedTokens, confirmed, window_from_name
-from palimpsest.errors import StoreError
-from palimpsest.proxy.jobs import Jobs
+from palimpsest.proxy.jobs import Jobs, logged
+from palimpsest.proxy.token_counts import Calibrations, ModelTokens
 from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, Accounts, LearnedWindow
 
 # The headers of a question to the upstream, made from a caller's where one is put.
@@ -38,6 +42,7 @@ REMEMBERED_NAMES = 100
 # Callers who have learned a window of one model.
 REMEMBERED_CALLERS = 1_000
 _log = structlog.get_logger("palimpsest.windows")
+_COSTS = structlog.get_logger("palimpsest.costs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,20 @@ class _Model:
     guess: Window | None = None
     asking: asyncio.Task[None] | None = None
 
+    def learn(self, namespace: str, learned: LearnedTokens) -> None:
+        """Keep what a caller has learned; only so many callers are remembered."""
+        self.learned[namespace] = learned
+        self.learned.move_to_end(namespace)
+        if len(self.learned) > REMEMBERED_CALLERS:
+            self.learned.popitem(last=False)
+
+    def confirmed(self) -> LearnedTokens | None:
+        """What two callers have learned within a day."""
+        if len(self.learned) < 2:
+            return None
+        now = time.time()
+        return confirmed(one for one in self.learned.values() if one.is_fresh(now))
+
 
 class Windows:
     """The windows of models. Answers come from memory, except the first one for a model."""
@@ -95,21 +114,32 @@ class Windows:
             model.learned.clear()
         # Newest last, so that the oldest are evicted first.
         for row in reversed(rows):
-            if row.upstream == self._sources.upstream(row.model):
-                self._take(row)
+            if row.upstream != self._sources.upstream(row.model):
+                continue
+            kept = self._answers(row.model)
+            if row.namespace and row.source in ("overflow", "observed"):
+                source: Literal["overflow", "observed"] = (
+                    "overflow" if row.source == "overflow" else "observed"
+                )
+                kept.learn(row.namespace, LearnedTokens(row.tokens, source, row.learned_at))
+            elif kept.stated is None:
+                kept.stated, kept.is_stored = row.tokens, True
 
     async def window_of(self, model: str, namespace: str, headers: OwnHeaders, *, urgent: bool) -> Window:
         """The window now. `urgent`: the prompt is large enough to wait for the upstream's answer."""
-        if time.monotonic() - self._read_at > READ_SECONDS:
-            self._read_at = time.monotonic()
+        now = time.monotonic()
+        if now - self._read_at > READ_SECONDS:
+            self._read_at = now
             self._jobs.start(self._read_again())
-        if self._sources.configured(model) is None:
+        if not self.is_configured(model):
             kept = self._of(model)
-            if kept.doubted or _is_stale(kept):
+            fresh_seconds = FRESH_SECONDS if kept.stated is not None else RETRY_SECONDS
+            if kept.doubted or now - kept.asked_at > fresh_seconds:
                 is_new = kept.stated is None and namespace not in kept.learned
-                task = self._ask(model, kept, headers)
+                if kept.asking is None or kept.asking.done():
+                    kept.asking = self._jobs.start(self._look_up(model, kept, headers()))
                 if urgent and (kept.doubted or is_new):
-                    await asyncio.wait({task}, timeout=self._sources.lookup_seconds)
+                    await asyncio.wait({kept.asking}, timeout=self._sources.lookup_seconds)
         return self.known(model, namespace)
 
     def known(self, model: str, namespace: str) -> Window:
@@ -118,15 +148,20 @@ class Windows:
         if configured is not None:
             return Window(configured, "configured")
         kept = self._of(model)
-        learned = self._learned(kept, namespace)
-        if learned is not None and learned.source == "overflow":
-            return Window(learned.tokens, "overflow")
+        learned = kept.learned.get(namespace)
+        if learned is None or not learned.is_fresh(time.time()):
+            learned = kept.confirmed()
         if learned is not None:
-            return Window(learned.tokens, "observed")
+            return Window(learned.tokens, learned.source)
         if kept.stated is not None:
             return Window(kept.stated, "upstream")
         if kept.guess is None:
-            kept.guess = self._guessed(model)
+            if (tokens := self._sources.model_data(model)) is not None:
+                kept.guess = Window(tokens, "model_data")
+            elif (tokens := window_from_name(model)) is not None:
+                kept.guess = Window(tokens, "name")
+            else:
+                kept.guess = Window(self._sources.default_tokens, "default")
         return kept.guess
 
     def is_configured(self, model: str) -> bool:
@@ -160,9 +195,7 @@ class Windows:
 
     def answered(self, model: str, prompt_tokens: int) -> None:
         """A prompt of this size was answered: smaller learned windows are forgotten."""
-        kept = self._named.pop(model, None) or self._of(model)
-        self._keep_answering(model, kept)
-        now = time.time()
+        kept, now = self._answers(model), time.time()
         if prompt_tokens >= self.largest_answered(model):
             kept.answered, kept.answered_at = prompt_tokens, now
         for namespace in [name for name, learned in kept.learned.items() if learned.tokens < prompt_tokens]:
@@ -170,7 +203,7 @@ class Windows:
             self._jobs.start(self.forget(model, namespace))
         if kept.stated is not None and not kept.is_stored:
             kept.is_stored = True
-            self._jobs.start(self._state(model, kept.stated))
+            self._jobs.start(self._store(model, UPSTREAM_NAMESPACE, kept.stated, "upstream", now))
 
     def learned_by(self, namespace: str) -> Sequence[LearnedWindow]:
         """What the namespace has learned and not forgotten, sorted by model."""
@@ -185,7 +218,7 @@ class Windows:
     def is_for_all(self, model: str, namespace: str) -> bool:
         """True when a second caller has confirmed what the namespace has learned."""
         kept = self._of(model)
-        own, shared = kept.learned.get(namespace), self._confirmed(kept)
+        own, shared = kept.learned.get(namespace), kept.confirmed()
         return own is not None and shared is not None and confirmed((own, shared)) is not None
 
     async def forget(self, model: str, namespace: str) -> bool:
@@ -194,50 +227,19 @@ class Windows:
         own = self._of(model).learned.pop(namespace, None)
         return bool(await self._accounts.forget_windows(model, namespace)) or own is not None
 
-    def _learned(self, kept: _Model, namespace: str) -> LearnedTokens | None:
-        own = kept.learned.get(namespace)
-        if own is not None and own.is_fresh(time.time()):
-            return own
-        return self._confirmed(kept)
-
-    def _confirmed(self, kept: _Model) -> LearnedTokens | None:
-        if len(kept.learned) < 2:
-            return None
-        now = time.time()
-        return confirmed(one for one in kept.learned.values() if one.is_fresh(now))
-
     async def _learn(self, model: str, namespace: str, learned: LearnedTokens) -> None:
         """Store a learned window; the model has answered a smaller prompt."""
         self._changes += 1
-        kept = self._named.pop(model, None) or self._of(model)
-        self._keep_answering(model, kept)
-        _remember(kept.learned, namespace, learned)
-        row = LearnedWindow(
-            namespace, self._sources.upstream(model), model, learned.tokens, learned.source, learned.at
-        )
-        await self._accounts.learn_window(row, learned.at - LIFE_SECONDS)
+        self._answers(model).learn(namespace, learned)
+        await self._store(model, namespace, learned.tokens, learned.source, learned.at)
 
-    async def _state(self, model: str, tokens: int) -> None:
-        now = time.time()
-        row = LearnedWindow(UPSTREAM_NAMESPACE, self._sources.upstream(model), model, tokens, "upstream", now)
-        await self._accounts.learn_window(row, now - LIFE_SECONDS)
+    async def _store(self, model: str, namespace: str, tokens: int, source: str, at: float) -> None:
+        row = LearnedWindow(namespace, self._sources.upstream(model), model, tokens, source, at)
+        await self._accounts.learn_window(row, at - LIFE_SECONDS)
 
     async def _read_again(self) -> None:
-        try:
+        with logged(_log, "windows_not_read"):
             await self.load()
-        except StoreError as error:
-            _log.warning("windows_not_read", error=type(error).__name__)
-
-    def _take(self, row: LearnedWindow) -> None:
-        kept = self._of(row.model)
-        self._keep_answering(row.model, kept)
-        self._named.pop(row.model, None)
-        if row.source == "overflow" and row.namespace:
-            _remember(kept.learned, row.namespace, LearnedTokens(row.tokens, "overflow", row.learned_at))
-        elif row.source == "observed" and row.namespace:
-            _remember(kept.learned, row.namespace, LearnedTokens(row.tokens, "observed", row.learned_at))
-        elif kept.stated is None:
-            kept.stated, kept.is_stored = row.tokens, True
 
     def _of(self, model: str) -> _Model:
         kept = self._answering.get(model) or self._named.get(model)
@@ -247,23 +249,15 @@ class Windows:
                 self._named.popitem(last=False)
         return kept
 
-    def _keep_answering(self, model: str, kept: _Model) -> None:
+    def _answers(self, model: str) -> _Model:
+        """What is known of a model that has answered."""
+        kept = self._of(model)
+        self._named.pop(model, None)
         self._answering[model] = kept
         self._answering.move_to_end(model)
         if len(self._answering) > REMEMBERED_MODELS:
             self._answering.popitem(last=False)
-
-    def _guessed(self, model: str) -> Window:
-        if (tokens := self._sources.model_data(model)) is not None:
-            return Window(tokens, "model_data")
-        if (tokens := window_from_name(model)) is not None:
-            return Window(tokens, "name")
-        return Window(self._sources.default_tokens, "default")
-
-    def _ask(self, model: str, kept: _Model, headers: OwnHeaders) -> asyncio.Task[None]:
-        if kept.asking is None or kept.asking.done():
-            kept.asking = self._jobs.start(self._look_up(model, kept, headers()))
-        return kept.asking
+        return kept
 
     async def _look_up(self, model: str, kept: _Model, headers: list[tuple[bytes, bytes]]) -> None:
         tokens = await self._sources.ask(model, headers)
@@ -278,16 +272,55 @@ class Windows:
                 await self.forget(model, namespace)
         if model in self._answering:
             kept.is_stored = True
-            await self._state(model, tokens)
+            await self._store(model, UPSTREAM_NAMESPACE, tokens, "upstream", time.time())
 
 
-def _is_stale(kept: _Model) -> bool:
-    age = time.monotonic() - kept.asked_at
-    return age > (FRESH_SECONDS if kept.stated is not None else RETRY_SECONDS)
+class ModelPrices:
+    """Prices by model. `configured` and `published` return a model's prices, None when unknown."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        configured: Callable[[str], Prices | None],
+        published: Callable[[str], Prices | None],
+    ) -> None:
+        self._jobs = jobs
+        self._configured = configured
+        self._published = published
+        self._known: dict[str, Prices] = {}
+
+    def of(self, model: str) -> Prices:
+        """The prices known now; an unknown model is looked up in the background."""
+        if model not in self._known:
+            configured = self._configured(model)
+            if len(self._known) >= REMEMBERED_MODELS:
+                self._known.pop(next(iter(self._known)))
+            self._known[model] = configured or Prices()
+            if configured is None:
+                self._jobs.start(self._look_up(model))
+        return self._known[model]
+
+    async def known(self, model: str) -> Prices | None:
+        """The model's prices as configured or published; None when nobody has stated them."""
+        found = self._configured(model)
+        if found is None:
+            try:
+                found = await asyncio.to_thread(self._published, model)
+            except (ImportError, ValueError, AttributeError) as error:
+                _COSTS.warning("no_price_data", error=type(error).__name__, model=model)
+        return found
+
+    async def _look_up(self, model: str) -> None:
+        prices = await self.known(model)
+        if prices is not None and model in self._known:
+            self._known[model] = prices
 
 
-def _remember(held: OrderedDict[str, LearnedTokens], namespace: str, learned: LearnedTokens) -> None:
-    held[namespace] = learned
-    held.move_to_end(namespace)
-    if len(held) > REMEMBERED_CALLERS:
-        held.popitem(last=False)
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of models: windows, calibrations, our token counters, prices."""
+
+    windows: Windows
+    calibrations: Calibrations
+    tokens: ModelTokens
+    prices: ModelPrices
