@@ -13,6 +13,7 @@ from palimpsest.core.summary.record import (
     cut_to_room,
     decoded,
     record_of,
+    rule_line,
     settled,
     with_entry,
 )
@@ -87,6 +88,26 @@ def test_rules_are_quotations_of_users_each_once() -> None:
     record = with_entry(Record(()), RecordAnswer(entry="- x", rules=rules), 1, 2, said)
     assert record.rules == ("never push to main",)
     assert with_entry(record, RecordAnswer(entry="- y", rules=rules), 3, 4, said).rules == record.rules
+
+
+def test_a_rule_keeps_whom_it_is_about_where_a_user_named_them() -> None:
+    said = ["I am Noah Muller. I don't need travel insurance.", "Keep it short."]
+    told = '- "I don\'t need travel insurance." (Noah Muller)\n- "Keep it short." (taken back later)'
+    record = with_entry(Record(()), RecordAnswer(entry="- a", rules=told), 1, 2, said)
+    assert [*map(rule_line, record.rules)] == [
+        '- "I don\'t need travel insurance." (Noah Muller)',
+        '- "Keep it short."',
+    ]
+    again = RecordAnswer(entry="- b", rules='- "I don\'t need travel insurance."')
+    assert with_entry(record, again, 3, 4, said).rules == record.rules
+
+
+def test_settled_pieces_name_the_messages_of_their_entries() -> None:
+    record = grown(["- a", "- b", "- c", "- d"])
+    text = "### 1. A\n- a\n### 1-2. Both\n- b\n### 3. C\n- c"
+    pieces = settled(record, answer_of(f"## Record\n{text}")).entries
+    assert [(each.first, each.last) for each in pieces] == [(1, 10), (1, 20), (21, 30), (31, 40)]
+    assert pieces[1].text.startswith("### 1-2. Both (messages 1 to 20)\n")
 
 
 def test_a_settled_record_covers_what_it_covered() -> None:

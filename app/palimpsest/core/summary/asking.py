@@ -33,6 +33,7 @@ from palimpsest.core.summary.record import (
     record_of,
     record_room,
     record_tokens,
+    rule_line,
     settled,
     with_entry,
 )
@@ -117,7 +118,8 @@ promised, each with its next step; where exactly the work stands. It replaces th
 
 ## Rules
 Only NEW standing rules, prohibitions, limits and preferences of the user that neither the record nor what \
-is shown anyway has, word for word in quotation marks, one a line. If there are none: none
+is shown anyway has, word for word in quotation marks, one a line; where one is about a single customer or \
+matter, that one in brackets behind it. If there are none: none
 
 ## Entry
 ### what the new messages were about (episode, customer, issue, date); more than one such heading where \
@@ -458,7 +460,7 @@ class _Asking:
             return ""
         parts = [record.text]
         if not self.form.template:
-            rules = [f'- "{rule}"' for rule in record.rules]
+            rules = [*map(rule_line, record.rules)]
             parts = ["## Rules", *rules, "## Record"] if rules else []
             parts = [*parts, record.text, "## State", record.state]
         return self._shown_part("\n".join(parts), _RECORD_SHARE)

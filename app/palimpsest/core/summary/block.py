@@ -18,7 +18,14 @@ from palimpsest.core.notes.choice import Choice, NoteBudget, chosen_notes, line_
 from palimpsest.core.notes.note import Kind, Note
 from palimpsest.core.notes.reader import notes_of_fold
 from palimpsest.core.summary.forms import EVERY_TITLE, Form
-from palimpsest.core.summary.record import PREAMBLE, RULES_SHARE, Record, cut_to_room, record_tokens
+from palimpsest.core.summary.record import (
+    PREAMBLE,
+    RULES_SHARE,
+    Record,
+    cut_to_room,
+    record_tokens,
+    rule_line,
+)
 from palimpsest.core.summary.source import CountText, SummarySource
 from palimpsest.core.text.fence import fenced
 from palimpsest.core.text.message_text import text_with_calls
@@ -146,7 +153,7 @@ def _rare_words(text: str) -> Iterator[str]:
 
 def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[tuple[str, str]] = ()) -> str:
     """The block: rules, record, what code adds, state; or the form's sections."""
-    rules = [f'- "{rule}"' for rule in record.rules]
+    rules = [*map(rule_line, record.rules)]
     if form.sections:
         parts = _sectioned(record, choice, rules, form, own)
     else:

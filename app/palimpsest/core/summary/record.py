@@ -39,7 +39,8 @@ _CORRECTION = re.compile(r"(?m)^<\s*(?:[-*]\s)?(.+)\n>\s*(?:[-*]\s)?(.+)$")
 _HEADING = re.compile(r"(?:#{1,6}\s+)?(?:\d+(?:\s*[-\u2013]\s*\d+)?\.\s+)?")
 _NUMBERED = re.compile(r"###\s*(\d+)(?:\s*[-\u2013]\s*(\d+))?\.")
 _RANGE = re.compile(r"(?:\s*\(messages? \d+(?:\s*(?:to|-|\u2013)\s*\d+)?\))+\s*$")
-_QUOTED = re.compile(r"[\"\u201c](.+)[\"\u201d]")
+# A rule, and whom it is about where that is said in few words.
+_QUOTED = re.compile(r"[\"\u201c](.+)[\"\u201d](?:\s*\(([^()]{1,60})\))?")
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
 
@@ -136,7 +137,7 @@ def with_entry(record: Record, answer: RecordAnswer, first: int, last: int, said
     """The record with the answer's entry for the messages `first` to `last`, its corrections and its rules.
 
     The entry's lines stand under a numbered heading that names its messages. `said` are the texts of users: a
-    rule is taken where one of them has its words.
+    rule is taken where one of them has its words, and what it is about where one of them has a name in it.
     """
     entries = [entry.text for entry in record.entries]
     for old, new in _CORRECTION.findall(answer.corrections):
@@ -152,19 +153,27 @@ def with_entry(record: Record, answer: RecordAnswer, first: int, last: int, said
         title = ""
     elif title:
         lines = lines[1:]
-    number = max((_number(text) for text in entries), default=0) + 1
+    number = max((_numbers(text)[1] for text in entries), default=0) + 1
     heading = " ".join(filter(None, (f"### {number}.", _RANGE.sub("", title), _span(first, last))))
-    quoted = (_QUOTED.search(line) for line in answer.rules.split("\n"))
-    rules = dict.fromkeys(on_one_line(match[1]) for match in quoted if match)
-    texts = [on_one_line(text) for text in said] if rules else []
+    rules = [*record.rules]
+    texts = [on_one_line(text) for text in said] if answer.rules else []
+    for found in filter(None, map(_QUOTED.search, answer.rules.split("\n"))):
+        rule = on_one_line(found[1])
+        if any(rule in text for text in texts) and not any(rule in known for known in rules):
+            names = [word.lower() for word in re.findall(r"\w{3,}", found[2] or "") if not word.islower()]
+            is_named = any(name in text.lower() for text in texts for name in names)
+            rules.append(f'"{rule}" ({found[2]})' if is_named else rule)
     return msgspec.structs.replace(
         record,
         entries=(*corrected, Entry(first, last, sendable("\n".join([heading, *map(_lowered, lines)])))),
         state=sendable(answer.state) or record.state,
-        rules=tuple(
-            dict.fromkeys((*record.rules, *(rule for rule in rules if any(rule in text for text in texts))))
-        ),
+        rules=tuple(rules),
     )
+
+
+def rule_line(rule: str) -> str:
+    """A rule as a line: the user's words in quotation marks, and whom it is about."""
+    return f"- {rule}" if rule.startswith('"') else f'- "{rule}"'
 
 
 def _bare(heading: str) -> str:
@@ -181,28 +190,30 @@ def _span(first: int, last: int) -> str:
     return f"(messages {first} to {last})" if last > first else f"(message {first})"
 
 
-def _number(entry: str) -> int:
-    """The last number in an entry's heading: 3 of "### 1-3. title"; 0 without one."""
+def _numbers(entry: str) -> tuple[int, int]:
+    """The numbers in an entry's heading: 1 and 3 of "### 1-3. title"; 0 without any."""
     match = _NUMBERED.match(entry)
-    return int(match[2] or match[1]) if match else 0
+    return (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
 
 
 def settled(record: Record, answer: RecordAnswer) -> Record:
     """The record with its older part as the answer has it; unchanged where that has no lines."""
-    entries: list[Entry] = []
+    entries, older = list[Entry](), record.entries[:-1]
     for piece in re.split(r"(?m)^(?=###\s)", answer.record or answer.entry):
         if not any(map(_LISTED.match, piece.split("\n"))):
             continue
-        before = entries[-1].last if entries else 0
-        newest = _number(piece)
-        last = max((e.last for e in record.entries[:-1] if _number(e.text) <= newest), default=before)
+        before = entries[-1].last if entries else older[0].first - 1
+        low, high = _numbers(piece)
+        # Two pieces of one entry stand for the same messages.
+        told = [e for e in older if low <= _numbers(e.text)[1] and _numbers(e.text)[0] <= high]
+        first = told[0].first if told else max(1, before)
+        last = max((before, *(entry.last for entry in told)))
         heading, *lines = piece.strip().split("\n")
-        first, last = min(before + 1, last), max(before, last)
         heading = f"{_RANGE.sub('', heading)} {_span(first, last)}" if heading.startswith("#") else heading
         entries.append(Entry(first, last, sendable("\n".join([heading, *map(_lowered, lines)]))))
     if not entries:
         return record
-    entries[-1] = msgspec.structs.replace(entries[-1], last=record.entries[-2].last)
+    entries[-1] = msgspec.structs.replace(entries[-1], last=older[-1].last)
     return msgspec.structs.replace(record, entries=(*entries, record.entries[-1]))
 
 
