@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -41,8 +41,8 @@ _PARTS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
     ("Task list as last written", ("task",)),
 )
 _STATE, _RECORD = "State", "Record"
-# The least share of a block that code has beside a model's record.
-_FLOORS_SHARE = 1 / 6
+# The least shares of a block: of code beside a model's record, and of a record beside code's notes.
+_FLOORS_SHARE, _RECORD_SHARE = 1 / 6, 1 / 12
 # Names of a record, relative to those of notes of its size: its room is the least at the first figure, and
 # the most at the second. So many names in notes are too few to compare.
 _WORTHLESS, _WORTHY, _FEW_NAMES = 1.0, 1.25, 8
@@ -90,7 +90,7 @@ def record_block(
         # A record that names as much as notes do keeps its room: only floors may take some of it. No record
         # loses all of it.
         pieces = free if by_code <= _FLOORS_SHARE else max(free, by_code * room)
-        whole = room - min(record_tokens(record, count), int(_FLOORS_SHARE * room))
+        whole = room - min(record_tokens(record, count), int(_RECORD_SHARE * room))
         rules = int(max(RULES_SHARE, _CODE_RULES_SHARE * by_code) * room)
         choice = chosen_notes(
             notes,
@@ -219,6 +219,7 @@ class RecordLines:
         self._task = _plain(task)
         self._lines = [_plain(line) for line in record.split("\n") if line.strip()]
         self._text = "\n".join(self._lines)
+        self._ids = {each.lstrip("-").lower() for each in _ID.findall(record)}
 
     def says(self, note: Note) -> bool:
         """True when one line has all rare words of the note; rules, tasks and commands must be verbatim.
@@ -235,19 +236,16 @@ class RecordLines:
             if (state := note.text.partition(" ")[0]) not in _STATES:
                 call, _, outcome = note.text.partition(": ")
                 key = next(iter(_ID.findall(call.removeprefix(note.subject))), "").lower()
-                values = [value.lstrip("-").lower() for value in _ID.findall(outcome)]
-                if not key or (values and key in self._text and 2 * self._count(values) >= len(values)):
+                values = {value.lstrip("-").lower() for value in _ID.findall(outcome)}
+                if not key or (values and key in self._text and 2 * len(values & self._ids) >= len(values)):
                     return key != ""
                 verb = re.split(r"[_\W]", note.subject.lower())[0][:_VERB_CHARS]
                 return any(key in line and verb in line for line in self._lines)
             wanted = {_plain(note.subject.rsplit("/", 1)[-1]), _STATES[state]}
         # One word tells nothing, and most notes have a word that no line has.
-        if len(wanted) < _LEAST_WORDS or self._count(wanted) < len(wanted):
+        if len(wanted) < _LEAST_WORDS or any(word not in self._text for word in wanted):
             return False
         return any(all(word in line for word in wanted) for line in self._lines)
-
-    def _count(self, words: Collection[str]) -> int:
-        return sum(word in self._text for word in words)
 
 
 def _plain(text: str) -> str:
