@@ -188,7 +188,6 @@ async def test_a_preset_takes_its_facts_from_items(preset: str, tmp_path: Path) 
     assert made
     assert [asked.faults for asked in server.asked if asked.faults] == []
     assert max(asked.tokens for asked in server.asked) <= 8_000
-    # The first request stands before the block.
     assert "src/part1.py" in made[0]["summary"]
     assert "gAAAAB" not in json.dumps(made)
     assert len(stored) == 14 * 4

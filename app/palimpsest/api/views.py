@@ -192,8 +192,6 @@ def _turn_cost(context: CompactionContext, tokens: int) -> TurnCostFields:
 # About 4,000 tokens: a model can read them in one go without filling its window again.
 _PAGE_CHARS = 16_000
 _MOST_CHARS = 1_000_000
-# Digits of a message's number; the digits of an id are more.
-_NUMBER_DIGITS = 8
 
 
 api = api_router()
@@ -213,11 +211,10 @@ async def get_context(
     `raw`: the stored bytes instead, a summary's as a JSON string. A message without text, such as tool
     calls alone, is paged as JSON.
     """
-    if ident.isdecimal() and len(ident) <= _NUMBER_DIGITS:
-        raise InvalidParameter(
-            f"{ident} is the number of a message in its session:"
-            f' read it with POST /api/context/describe {{"session": "...", "id": "{ident}"}}.'
-        )
+    # The digits of an id are more.
+    if ident.isdecimal() and len(ident) <= 8:
+        what = f"{ident} is the number of a message in its session"
+        raise InvalidParameter(f"{what}: read it with POST /api/context/describe, which takes the session.")
     archive = caller.parts.archive
     fields: ContextFields
     if chain_digits_of(ident) is not None:

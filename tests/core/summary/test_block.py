@@ -313,9 +313,7 @@ def test_a_change_is_told_once_where_the_record_names_it_and_what_came_of_it() -
 def test_a_long_run_is_read_in_one_pass(unit: str) -> None:
     """A pass for each of its characters would not end before the suite's limit of a test."""
     run = unit * 100_000
-    made_of = source(
-        [user("Mend the login."), calls("bash", "a", run, command=run), result(run, "a"), user(run)]
-    )
+    made_of = source([user("Mend it."), calls("bash", "a", run, command=run), result(run, "a"), user(run)])
     for told in (run, f"{TOLD}\n- {run}\n## State\n{run}"):
         with contextlib.suppress(SummaryRejected):
             assert by_model(made_of, told, 500)

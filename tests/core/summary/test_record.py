@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,12 +95,9 @@ def test_rules_are_quotations_of_users_each_once() -> None:
 
 def test_a_rule_keeps_whom_it_is_about_where_a_user_named_them() -> None:
     said = ["I am Noah Muller. I don't need travel insurance.", "Keep it short."]
-    told = '- "I don\'t need travel insurance." (Noah Muller)\n- "Keep it short." (taken back later)'
-    record = with_entry(Record(()), RecordAnswer(entry="- a", rules=told), 1, 2, said)
-    assert [*map(rule_line, record.rules)] == [
-        '- "I don\'t need travel insurance." (Noah Muller)',
-        '- "Keep it short."',
-    ]
+    lines = '- "I don\'t need travel insurance." (Noah Muller)\n- "Keep it short."'
+    record = with_entry(Record(()), RecordAnswer("- a", rules=f"{lines} (taken back later)"), 1, 2, said)
+    assert "\n".join(map(rule_line, record.rules)) == lines
     again = RecordAnswer(entry="- b", rules='- "I don\'t need travel insurance."')
     assert with_entry(record, again, 3, 4, said).rules == record.rules
 
@@ -126,8 +126,11 @@ def test_what_a_model_had_nothing_to_say_of_is_not_asked_for_again() -> None:
     assert following.text.split("\n")[2] == "### 2. (messages 15 to 16)"
 
 
-def test_the_block_of_another_preset_is_one_entry() -> None:
+def test_what_an_earlier_version_or_another_preset_wrote_is_one_entry() -> None:
     talk = [user("Hello."), says("Hi."), user("Go on.")]
+    state = msgspec.json.encode({"record": "## 3. Work completed\nall of it", "taken_out": 1})
+    (earlier,) = record_of(replace(source(talk, since=2, previous="a block"), state=state)).entries
+    assert earlier == Entry(1, 2, "## 3. Work completed\nall of it")
     assert record_of(source(talk, since=2, previous="what was said")).entries == (
         Entry(1, 2, "what was said"),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -49,10 +49,10 @@ _WORTHLESS, _WORTHY, _FEW_NAMES = 1.0, 1.25, 8
 # The share of a block that rules by code may take.
 _CODE_RULES_SHARE = 0.6
 # The factor by which the room shrinks where the frame takes more, and a record's where notes take more.
-_SHRINKING, _LESS = 0.9, 0.75
+_SHRINKING = 0.9
 # A word with a capital inside a sentence, or any other; a name has a digit or a mark inside, and not too
 # many characters. Nothing here looks ahead: a word may be a megabyte.
-_WORD = re.compile(r"((?<=[a-z,] )[A-Z][a-z]{2,}\b)|[\w.:/-]+")
+_WORD = re.compile(r"((?<=[a-z,] )[A-Z][a-z]{2,}\b)|\w(?:[\w.:/-]*\w)?")
 _MARKED, _NAME_CHARS = re.compile(r"[\d_./:-]"), range(3, 200)
 # Rare words of a line: values (numbers, paths) and long words.
 _LEAST_WORDS, _VALUE, _LONG = 2, re.compile(r"[\d_./]"), re.compile(r"[^\W\d_]{5,}")
@@ -95,14 +95,14 @@ def record_block(
         choice = chosen_notes(
             notes,
             range(len(source.folded)),
-            NoteBudget(min(rest, whole), min(rules, whole), pieces, whole),
+            NoteBudget(min(rest, whole), rules, pieces, whole),
             count,
             said.says,
             lambda note: _numbered(note, source.numbers),
         )
         if for_record >= 1 and choice.tokens + record_tokens(shown, count) > room:
             # Lines that notes were left out for have no room: they are told by the notes.
-            for_record = min(room - choice.tokens, _LESS * for_record)
+            for_record = min(room - choice.tokens, _SHRINKING * for_record)
             continue
         shown = replace(cut_to_room(record, room - choice.tokens, count), rules=record.rules)
         text = _fenced(shown, choice, frame.tag, form, own)
@@ -125,8 +125,10 @@ def _share_of_code(
     """
     said: Counter[str] = Counter()
     for _, message in source.folded:
-        said.update(dict.fromkeys(_names(text_with_calls(message)), 1 + (message.role == "user")))
-    wanted = [name for name, times in said.items() if times > 1]
+        words = _WORD.finditer(text_with_calls(message))
+        names = {found[0].lower() for found in words if found[1] or _MARKED.search(found[0])}
+        said.update(dict.fromkeys(names, 1 + (message.role == "user")))
+    wanted = [name for name, times in said.items() if times > 1 and len(name) in _NAME_CHARS]
     written = f"{record.text}\n{record.state}"
     room = NoteBudget(count_text(written), count_text(written))
     choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
@@ -135,20 +137,6 @@ def _share_of_code(
     worth = sum(name in by_model for name in wanted) / known if known > _FEW_NAMES else _WORTHY
     most = 1 - _FLOORS_SHARE
     return min(most, max(_FLOORS_SHARE, most - (worth - _WORTHLESS) / (_WORTHY - _WORTHLESS) * most))
-
-
-def _names(text: str) -> Iterator[str]:
-    """The names in a text, in lower case: ids, paths, amounts, people."""
-    for found in _WORD.finditer(text):
-        word = found[0].strip(".:/-")
-        if len(word) in _NAME_CHARS and (found[1] or _MARKED.search(word)):
-            yield word.lower()
-
-
-def _rare_words(text: str) -> Iterator[str]:
-    for found in _WORD.finditer(text):
-        word = found[0].strip(".:/-")
-        yield from (word,) if _VALUE.search(word) else _LONG.findall(word)
 
 
 def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[tuple[str, str]] = ()) -> str:
@@ -231,7 +219,8 @@ class RecordLines:
             return True
         if not self._text or said in self._text or note.kind in ("rule", "task", "open", "command"):
             return self._text != "" and said in self._text
-        wanted = set(_rare_words(said))
+        words = [found[0] for found in _WORD.finditer(said)]
+        wanted = {each for word in words for each in ([word] if _VALUE.search(word) else _LONG.findall(word))}
         if note.kind == "change" and note.subject:
             if (state := note.text.partition(" ")[0]) not in _STATES:
                 call, _, outcome = note.text.partition(": ")

@@ -40,7 +40,7 @@ _HEADING = re.compile(r"(?:#{1,6}\s+)?(?:\d+(?:\s*[-\u2013]\s*\d+)?\.\s+)?")
 _NUMBERED = re.compile(r"###\s*(\d+)(?:\s*[-\u2013]\s*(\d+))?\.")
 _RANGE = re.compile(r"(?:\s*\(messages? \d+(?:\s*(?:to|-|\u2013)\s*\d+)?\))+\s*$")
 # A rule, and whom it is about where that is said in few words.
-_QUOTED = re.compile(r"[\"\u201c](.+)[\"\u201d](?:\s*\(([^()]{1,60})\))?")
+_QUOTED = re.compile(r"[\"\u201c](.+)[\"\u201d](?:[ \t]*\(([^()]{1,60})\))?")
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 
 
@@ -90,7 +90,8 @@ class Record(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-_RECORD = msgspec.json.Decoder(Record)
+# Before records had entries, what was stored had the model's text as `record`.
+_RECORD, _EARLIER = msgspec.json.Decoder(Record), msgspec.json.Decoder(dict[str, object])
 
 
 def decoded(stored: bytes | str) -> Record | None:
@@ -99,10 +100,11 @@ def decoded(stored: bytes | str) -> Record | None:
 
 
 def record_of(source: SummarySource) -> Record:
-    """The record of the current compaction; the block that another preset wrote is one entry (D17)."""
+    """The record of the current compaction; what another preset or an earlier version wrote is one entry."""
     if (record := decoded(source.state)) is not None:
         return record
-    text = unfenced(source.previous).replace(ROLLING.heading, "").replace(PREAMBLE, "").strip()
+    block = unfenced(source.previous).replace(ROLLING.heading, "").replace(PREAMBLE, "").strip()
+    text = str((stored_as(_EARLIER, source.state) or {}).get("record") or block)
     last = source.numbers[source.since - 1] if source.since else 0
     return Record((Entry(1, last, text),) if text and last else ())
 
@@ -157,7 +159,7 @@ def with_entry(record: Record, answer: RecordAnswer, first: int, last: int, said
     heading = " ".join(filter(None, (f"### {number}.", _RANGE.sub("", title), _span(first, last))))
     rules = [*record.rules]
     texts = [on_one_line(text) for text in said] if answer.rules else []
-    for found in filter(None, map(_QUOTED.search, answer.rules.split("\n"))):
+    for found in _QUOTED.finditer(answer.rules):
         rule = on_one_line(found[1])
         if any(rule in text for text in texts) and not any(rule in known for known in rules):
             names = [word.lower() for word in re.findall(r"\w{3,}", found[2] or "") if not word.islower()]
