@@ -54,7 +54,11 @@ async def test_the_operator_sees_and_forgets_them(tmp_path: Path, monkeypatch: p
     )
     async with proxied(model, tmp_path, BARE) as proxy:
         await learned(proxy)
-        (row,) = await learned_windows(settings)
+        # The server knows at once; the row is written a moment later.
+        async with asyncio.timeout(20):
+            while not (rows := await learned_windows(settings)):
+                pass
+        (row,) = rows
         assert (row.model, row.tokens, row.source) == ("test-model", 3_000, "overflow")
         findings = [one async for one in examine(settings)]
         assert line_of_window(row) in [finding.detail for finding in findings]
