@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from palimpsest.core.notes.choice import NoteBudget, chosen_notes
+from palimpsest.core.notes.choice import NoteBudget, chosen_notes, line_of
 from palimpsest.core.notes.note import Note
+from palimpsest.core.notes.reader import notes_of
+
+from tests.core.histories import message
 
 
 def words(text: str) -> int:
@@ -78,3 +81,24 @@ def test_files_that_were_read_are_told_by_folder() -> None:
     reads = [Note("read", "", n, 1, "tool", subject=f"docs/systems/{n}.md") for n in range(12)]
     (note,) = chosen_notes(reads, range(100), NoteBudget(200, 200), words, lambda _: False).notes
     assert note.subject.startswith("docs/systems/: 12 files, the newest 4.md, ")
+
+
+def test_of_two_who_talk_what_has_details_is_told_with_its_date() -> None:
+    moved = "[9:02 am on 21 June, 2023] Ben: My sister Greta moved to Oslo last week with her two dogs."
+    vague = "Kindness keeps everybody going and that is what matters to people who care about others."
+    said = [
+        "Ann: Hey! How is everything?",
+        f"Ben: {vague}",
+        f"Ann: {vague} Always.",
+        moved,
+        "Ann: Wow!",
+        "Ben: Yes.",
+        "Ann: And?",
+        "Ben: She does well.",
+    ]
+    roles = ("user", "assistant")
+    talk = [message({"role": roles[n % 2], "content": text}) for n, text in enumerate(said)]
+    told = chosen_notes(notes_of(talk).notes, range(10), NoteBudget(48, 48), words, lambda _: False)
+    lines = [line_of(note) for note in told.notes]
+    assert f"- assistant: {moved}" in lines
+    assert not any(vague in line for line in lines)

@@ -207,6 +207,25 @@ def test_a_liars_orders_are_left_out_and_inventions_marked() -> None:
     assert "There are no rules any more." in text
 
 
+def test_a_record_keeps_its_room_but_where_it_copies() -> None:
+    halls = ("harbour", "lantern", "orchard", "quarry", "chapel", "meadow", "granary", "foundry")
+    said = [
+        f"The {hall} will be opened for visitors on the {n + 3} of May at noon."
+        for n, hall in enumerate(halls)
+    ]
+    talk = [turn for text in said for turn in (user(f"Tell me more. {text}"), says(f"Noted, {text.lower()}"))]
+    kept = {}
+    for way in (
+        "{}: visitors from {} May, noon",
+        "The {} will be opened for visitors on the {} of May at noon.",
+    ):
+        lines = ["- " + way.format(hall, n + 3) for n, hall in enumerate(halls)]
+        block = by_model(source(talk), "## Entry\n### Openings\n" + "\n".join(lines), tokens=260)
+        kept[way] = sum(line in block for line in lines)
+    written, copied = kept.values()
+    assert written == len(halls) > copied
+
+
 @pytest.mark.spec("A45")
 def test_a_record_outlives_a_fold_that_nobody_could_be_asked_for() -> None:
     style = RecordStyle()

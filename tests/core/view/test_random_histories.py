@@ -93,6 +93,15 @@ def verbatim(talk: Conversation, view: View) -> bool:
     return is_head and all(each in raw for each in wanted) and view.parts[-1].index == len(talk.messages) - 1
 
 
+def in_order(talk: Conversation, view: View) -> bool:
+    """Behind the block messages stand in their order, and before it no work on a request (rule 43)."""
+    at = next((at for at, part in enumerate(view.parts) if part.kind == "summary"), 0)
+    after = [part.index for part in view.parts[at:] if part.index is not None]
+    before = [part.index for part in view.parts[:at] if part.kind == "pin"]
+    asked = all(index is not None and talk.messages[index].role == "user" for index in before)
+    return at == 0 or (asked and after == sorted(after))
+
+
 # A result of which nothing but the marker is shown, and the shortest summary, tokens.
 MARKER_TOKENS = 60
 SHORTEST_SUMMARY = 200
@@ -136,6 +145,7 @@ def play(seed: int, turns: int, seen: Counter[str]) -> None:
         # A view that is the client's own list is as valid as that; the others are read.
         assert view.compaction is None or not added_faults(view.messages, session.client), seed
         assert verbatim(session.talk, view), seed
+        assert in_order(session.talk, view), seed
         if session.window.is_known:
             assert prompt_tokens(view, session.budget) <= session.budget.window_tokens, seed
         if not fits(view, session.budget):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import inf
 
-from palimpsest.core.notes.facts import Information, share_of, stems_of
+from palimpsest.core.notes.facts import Information, details_in, share_of, stems_of
 from palimpsest.core.notes.note import Kind, Note, ranked_words
 from palimpsest.core.notes.sentences import sentences_of
 from palimpsest.core.text.message_text import LEFT_OUT, cut_middle
@@ -32,6 +33,8 @@ _WORTH: Mapping[Kind, float] = {
 }
 # Of an assistant's sentences: of the first and the last of an answer, and of others.
 _RESULT, _ASIDE = 2.0, 0.6
+# Of two people who talk the assistant's part says no more than so many times what the user does.
+_TALK = 2.0
 # Characters of a binding request, of an older one that may be shown whole, of a floor that lacks room.
 _BOUND_CHARS, _REQUEST_CHARS, _SHORT_CHARS = 1_200, 240, 80
 # Words of what was read that somebody else must have said.
@@ -169,7 +172,7 @@ def line_of(note: Note) -> str:
             who = note.name or ("" if note.by == "user" else note.by)
             return f'- "{" ".join(text.split())}"{who and f" ({who})"}'
         case "request" | "fact":
-            return f"- {note.name or note.by}: {text}"
+            return f"- {note.name or note.by}: {note.date and note.date + ' '}{text}"
         case "read":
             return f"- {note.subject} -> {text}" if text else f"- read: {note.subject}"
         case "task":
@@ -191,7 +194,8 @@ def _bound(hidden: Sequence[Note]) -> list[Note]:
     # A sentence that binds stands in its request where that is short.
     newest |= {id(short[note.place]) for note in hidden if _is_bound_fact(note) and note.place in short}
     bound = (note for note in hidden if note.binds or id(note) in newest)
-    return [replace(note, binds=True) for note in bound if not (_is_bound_fact(note) and note.place in short)]
+    every = (note for note in bound if not (_is_bound_fact(note) and note.place in short))
+    return [replace(note, binds=True, date="") for note in every]
 
 
 def _is_bound_fact(note: Note) -> bool:
@@ -222,15 +226,27 @@ def _floors(choice: Choice, bound: Sequence[Note], room: NoteBudget) -> int:
     return limit
 
 
-def _worth(note: Note) -> float:
-    if note.kind != "fact":
-        # A request is a question, and small talk only opens it.
+def _is_talk(notes: Sequence[Note]) -> bool:
+    """True where two people talk: nobody works, and the assistant says at most twice what the user does."""
+    said: Counter[str] = Counter()
+    for note in notes:
+        said[note.by] += len(note.text) if note.kind in ("fact", "request") else 0
+    works = any(note.kind in ("change", "command", "failure", "read") for note in notes)
+    return not works and 0 < said["assistant"] <= _TALK * said["user"]
+
+
+def _worth(note: Note, is_talk: bool) -> float:
+    if note.kind not in ("fact", "request"):
         return _WORTH[note.kind]
-    if note.by == "user":
-        return share_of(note.text) * _WORTH["fact"]
+    worth = 1.0 + details_in(note.text)
+    if note.kind == "request":
+        # A request is a question, and small talk only opens it.
+        return worth * (1.0 if is_talk else _WORTH["request"])
+    if is_talk or note.by == "user":
+        return worth * share_of(note.text) * (1.0 if is_talk else _WORTH["fact"])
     # A question of the assistant's with a value in it may wait for the user.
     share = 1.0 if note.text[-1:] in "?\uff1f" else share_of(note.text)
-    return share * (_RESULT if note.subject else _ASIDE)
+    return worth * share * (_RESULT if note.subject else _ASIDE)
 
 
 def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:
@@ -260,9 +276,10 @@ def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:
     )
     if not pieces or room <= choice.tokens:
         return
+    is_talk = _is_talk(notes)
     information = Information(
         [note.text for note in pieces],
-        [_worth(note) for note in pieces],
+        [_worth(note, is_talk) for note in pieces],
         [known if note.kind == "read" else None for note in pieces],
     )
     costs = [choice.count_text(note.text) + _SPEAKER_TOKENS for note in pieces]
@@ -275,7 +292,11 @@ def _pieces(choice: Choice, notes: Sequence[Note], room: int) -> None:
     )
 
     def lines(count: int) -> list[Note]:
-        return _joined(pieces, sorted(best[:count]))
+        joined = _joined(pieces, sorted(best[:count]))
+        dates = ["", *(note.date for note in joined)]
+        return [
+            replace(n, date="" if n.date == date else n.date) for n, date in zip(joined, dates, strict=False)
+        ]
 
     count = bisect_right(range(len(best) + 1), spare, key=lambda count: sum(map(choice.cost, lines(count))))
     for line in lines(count - 1):

@@ -33,6 +33,8 @@ _LONGEST_FRAME = 30
 _SPLIT = str.maketrans(dict.fromkeys(',;!?()[]{}"“”„«»*`…¿¡<>|=。，、；：！？「」『』（）', " "))
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
 _NAMES = re.compile(r"(?<=[a-zß-ÿ,;:] )[A-Z][\w'-]+(?: [A-Z][\w'-]+)*")
+# A name that is not only called: "Thanks, Maria!" says nothing about her.
+_TOLD_NAME = re.compile(r"(?<=[a-zß-ÿ] )[A-Z][\w'-]")
 _QUOTED = re.compile(r"[\"“`«]([^\"”`»\n]{1,80})[\"”`»]")
 
 
@@ -188,6 +190,14 @@ def share_of(sentence: str) -> float:
     if opening("filler").match(plain(sentence)) and not any(map(str.isdigit, sentence)):
         share *= _SMALL_TALK
     return share
+
+
+def details_in(sentence: str) -> int:
+    """How many kinds of detail a sentence has, at most 4: a number, a name, a quotation, a time."""
+    words = {word.strip(_MARKS) for word in plain(sentence).split()}
+    is_timed = any(not words.isdisjoint(entries(key)) for key in ("months", "weekdays", "times"))
+    found = (_TOLD_NAME.search(sentence), _QUOTED.search(sentence), is_timed, any(map(str.isdigit, sentence)))
+    return sum(map(bool, found))
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,8 @@ class Note:
     `text` is on one line, except a user's own words. `place` is the index of the message it comes from,
     `turn` the user's turn (from 1; 0 before the first). `binds`: every block shows it while it holds (a
     floor). `subject` is the path of a change, the line of a command ("" for one whose file changes say all
-    that it did), or what was read. `name`: the speaker's, in a group chat.
+    that it did), or what was read. `name`: the speaker's, in a group chat. `date`: what stands in brackets in
+    front of what was said since ("[3:18 pm on 4 May, 2023]").
     """
 
     kind: Kind
@@ -27,6 +28,7 @@ class Note:
     binds: bool = False
     subject: str = ""
     name: str = ""
+    date: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from palimpsest.core.notes.note import (
     same_file,
 )
 from palimpsest.core.notes.rules import rules_in
-from palimpsest.core.notes.sentences import prose_of, sentences_of
+from palimpsest.core.notes.sentences import DATED, prose_of, sentences_of
 from palimpsest.core.notes.tool_words import tool_named
 from palimpsest.core.text.message_text import (
     LEFT_OUT,
@@ -95,6 +95,7 @@ class _Reading:
     place: int = 0
     opened: str = ""
     asked: str = ""
+    date: str = ""
     running: int | None = None
     written: ToolCall | None = None
     calls: dict[str, ToolCall] = field(default_factory=dict)
@@ -116,7 +117,7 @@ class _Reading:
 
     def note(self, kind: Kind, text: str, by: Speaker, *, binds: bool = False, subject: str = "") -> Note:
         """A note of the current message."""
-        return Note(kind, text, self.place, self.turn, by, binds, subject)
+        return Note(kind, text, self.place, self.turn, by, binds, subject, date=self.date)
 
     def keep(self, note: Note, key: object = None) -> object:
         """Keeps the note at the end, in place of an older one with its key; gives the key."""
@@ -254,7 +255,10 @@ def _read_user(reading: _Reading, text: str, name: str) -> None:
     reading.keep(replace(reading.note("request", words, "user"), name=name))
     for speaker, part in spoken:
         for sentence in sentences_of(part):
-            reading.keep(replace(reading.note("fact", sentence, "user"), name=speaker))
+            if DATED.fullmatch(sentence):
+                reading.date = sentence
+            else:
+                reading.keep(replace(reading.note("fact", sentence, "user"), name=speaker))
 
 
 def _read_assistant(reading: _Reading, message: Message) -> None:
@@ -273,8 +277,13 @@ def _read_assistant(reading: _Reading, message: Message) -> None:
     thoughts = [" ".join(call.values()) for call in calls if tool_named(call.name).verb == "silent"]
     for said in filter(None, (text, *map(without_secrets, thoughts))):
         every = sentences_of(said)
+        reading.date = next(filter(DATED.fullmatch, every), reading.date)
         # An answer of one sentence stands as it is: "David has one brother."
-        sentences = [each for each in every if _is_news(each, works=works, is_all=len(every) == 1)]
+        sentences = [
+            each
+            for each in every
+            if not DATED.fullmatch(each) and _is_news(each, works=works, is_all=len(every) == 1)
+        ]
         for sentence in sentences:
             # An answer states its result at its beginning or at its end.
             is_result = not works and sentence in (sentences[0], sentences[-1])

@@ -43,6 +43,8 @@ _LONG_RUN = re.compile(rf"[!-~]{{{_LONG_DATA}}}")
 _CODE_MARKS = re.compile(r"[{}<>;|\\=()\[\]_$]")
 _BULLET = re.compile(r"[ \t]*(?:[-*+•–‣]|\(?\d{1,3}[.)])[ \t]+(?=\S)")
 _HEADING = re.compile(r"\s*#{1,6}\s+")
+# A date in front of what was said: "[3:18 pm on 4 May, 2023] John: Hey!"
+DATED = re.compile(r"\[[^\[\]\n\d]{0,20}\d{1,4}[^\[\]\n\d]{1,12}\d{1,4}[^\[\]\n]{0,40}\](?=\s|\Z)")
 _END = re.compile(r"[.!?\n…。！？](?:(?<=\n)|[.!?…\"'”’»)\]*_`]*(?=\s)|(?<=[。！？])[。！？」』”）]*)")
 # A full stop after these does not end a sentence.
 _ABBREVIATIONS = word_set(
@@ -140,6 +142,8 @@ def _without_blocks(text: str) -> str:
 
 def _is_prose(line: str, in_list: bool) -> bool:
     first = line[0]
+    if first == "[" and DATED.match(line):
+        return True
     if first in " \t" and not in_list and line.startswith(("    ", "\t")) and not _is_item(line, 0):
         return False
     if (not first.isalpha() or ":" in line or "\t" in line or "import" in line) and _ODD_LINE.match(line):
@@ -189,7 +193,10 @@ def _add(found: list[str], part: str, item: bool) -> None:
     stripped = part.strip()
     if not stripped or not (stripped[0].isalnum() or any(map(str.isalnum, stripped))):
         return
-    if not stripped[0].isalpha():
+    if stripped[0] == "[" and (date := DATED.match(stripped)):
+        found.append(date[0])
+        stripped = stripped[date.end() :].strip()
+    if not stripped[:1].isalpha():
         mark = _BULLET.match(part) or _HEADING.match(part)
         stripped = part[mark.end() :].strip() if mark else stripped
     if len(stripped) <= LONGEST:

@@ -8,7 +8,6 @@ gives the same bytes.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,9 +42,9 @@ _PARTS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
 _STATE, _RECORD = "State", "Record"
 # The least shares of a block: of code beside a model's record, and of a record beside code's notes.
 _FLOORS_SHARE, _RECORD_SHARE = 1 / 6, 1 / 12
-# Names of a record, relative to those of notes of its size: its room is the least at the first figure, and
-# the most at the second. So many names in notes are too few to compare.
-_WORTHLESS, _WORTHY, _FEW_NAMES = 1.0, 1.25, 8
+# Words of a run, runs that are enough to judge, and the shares of copied runs from which on code has more
+# room, and most of it.
+_RUN, _FEW_RUNS, _WRITTEN, _COPIED = 7, 8, 0.15, 0.5
 # The share of a block that rules by code may take.
 _CODE_RULES_SHARE = 0.6
 # The factor by which the room shrinks where the frame takes more, and a record's where notes take more.
@@ -77,7 +76,7 @@ def record_block(
     """The fenced block in at most `frame.tokens`, in a preset's form; `own`: its own lines (title, line)."""
     count = frame.count_text
     notes = notes_of_fold(source.folded, source.tail, turns=1 if source.task else 0)
-    by_code = _share_of_code(source, record, notes, count) if record.entries else 1.0
+    by_code = _share_of_code(record, source) if record.entries else 1.0
     record = cut_to_room(record, frame.tokens, count)
     empty = _fenced(record, Choice(count, line_of), frame.tag, form, own)
     room = frame.tokens - count(empty) + record_tokens(record, count)
@@ -114,29 +113,20 @@ def record_block(
     return fenced(PREAMBLE, frame.tag)
 
 
-def _share_of_code(
-    source: SummarySource, record: Record, notes: Sequence[Note], count_text: CountText
-) -> float:
-    """The share of a block for code's notes: a sixth, and more the less the record names beside them.
+def _share_of_code(record: Record, source: SummarySource) -> float:
+    """The share of a block for code's notes: a sixth, and more the more of the record is copied.
 
-    Compared are the names (ids, paths, amounts, people) that a user said or that occur twice, in the record
-    and in notes of the same size: where the record has a quarter more the share is the least, and where it
-    has no more it is the largest. Of few names nothing can be told: the share is the least.
+    Who copies lines of the messages tells no more than code does, which chooses among all of them. Compared
+    are runs of seven words.
     """
-    said: Counter[str] = Counter()
-    for _, message in source.folded:
-        words = _WORD.finditer(text_with_calls(message))
-        names = {found[0].lower() for found in words if found[1] or _MARKED.search(found[0])}
-        said.update(dict.fromkeys(names, 1 + (message.role == "user")))
-    wanted = [name for name, times in said.items() if times > 1 and len(name) in _NAME_CHARS]
-    written = f"{record.text}\n{record.state}"
-    room = NoteBudget(count_text(written), count_text(written))
-    choice = chosen_notes(notes, range(len(source.folded)), room, count_text, lambda _: False)
-    by_model, by_code = written.lower(), "\n".join(map(line_of, choice.notes)).lower()
-    known = sum(name in by_code for name in wanted)
-    worth = sum(name in by_model for name in wanted) / known if known > _FEW_NAMES else _WORTHY
-    most = 1 - _FLOORS_SHARE
-    return min(most, max(_FLOORS_SHARE, most - (worth - _WORTHLESS) / (_WORTHY - _WORTHLESS) * most))
+    said = _plain("\n".join(text_with_calls(message) for _, message in source.folded))
+    lines = (_plain(line).split() for line in record.text.split("\n"))
+    runs = [
+        " ".join(words[at : at + _RUN]) for words in lines for at in range(1, len(words) - _RUN + 1, _RUN)
+    ]
+    copied = sum(run in said for run in runs) / max(_FEW_RUNS, len(runs))
+    share = (copied - _WRITTEN) / (_COPIED - _WRITTEN)
+    return max(_FLOORS_SHARE, min(1.0, share) * (1 - _FLOORS_SHARE))
 
 
 def _fenced(record: Record, choice: Choice, tag: str, form: Form, own: Sequence[tuple[str, str]] = ()) -> str:

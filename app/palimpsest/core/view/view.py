@@ -169,12 +169,12 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
     follows = next(iter((*before, *tail)), None)
     as_system = compaction.as_system and follows is not None and is_user(follows)
     block = _block(compaction, count_text, as_system) if compaction.summary else []
-    # The newest kept user message; one in the tail is not considered.
-    asked = [each for each in before if is_user(each)] if block and compaction.request_last else []
-    last = sorted(asked, key=lambda each: each.index or 0)[-1:]
-    before = [each for each in before if each not in last]
-    is_first = as_system or (block and not is_user([*before, *block][0]))
-    middle = [*block, *before, *last] if is_first else [*before, *block, *last]
+    # Work stands behind the block that tells what was asked for, and the newest request with it (rule 43).
+    asked = [each for each in before if is_user(each)][-1:] if compaction.request_last else []
+    after = [each for each in before if block and (each in asked or (each in others and not is_user(each)))]
+    before = [each for each in before if each not in after]
+    middle = [*block, *before] if as_system else [*before, *block]
+    middle += sorted(after, key=lambda part: part.index or 0)
     parts = (*preamble, *instructions, *middle, *tail)
     if compaction.tells_as_user:
         parts = with_user_instructions(parts, conversation, count_text)
