@@ -144,14 +144,14 @@ def budget_of(
     max_output_tokens: int | None,
     ratio: float,
     policy: Policy,
-    step_tokens: int = 0,
+    steps: Sequence[tuple[int, object]] = (),
     lookup_tokens: int = 0,
     unsent_tokens: int = 0,
 ) -> Budget:
     """What a request with this fixed part may hold (see the top of this page).
 
-    `fixed_tokens` are ours; `max_output_tokens` (None or 0 for none) and `step_tokens`, the size above which
-    a prompt costs more (0 for none), are the model's, of which `ratio` make one of ours. A prompt below the
+    `fixed_tokens` are ours; `max_output_tokens` (None or 0 for none) and the sizes in `steps`, ascending,
+    above which a prompt costs more, are the model's, of which `ratio` make one of ours. A prompt below the
     trigger leaves `lookup_tokens` below the ceiling, at most 15 % of R. `unsent_tokens` of the fixed part are
     not in this prompt yet: the trigger is higher by them, as far as the ceiling allows.
     """
@@ -170,10 +170,11 @@ def budget_of(
         trigger, said = limit, f"{policy.trigger_tokens:,} asked"
     if asked and size - reserve < trigger:
         trigger, said = size - reserve, f"{as_theirs(reserve, ratio):,} kept free for the answer"
-    step = math.floor(step_tokens / ratio) - reserve
-    # A step that the fixed parts nearly reach is paid anyway.
-    if step_tokens and fixed + step // _MESSAGES_PART <= step < trigger:
-        trigger, said = step, f"prompts above {step_tokens:,} cost more"
+    for above, _ in steps:
+        step = math.floor(above / ratio) - reserve
+        # A step that the fixed parts nearly reach is paid anyway.
+        if fixed + step // _MESSAGES_PART <= step < trigger:
+            trigger, said = step, f"prompts above {above:,} cost more"
     ceiling = min(size, max(trigger, min(fixed + _share(policy.ceiling_ratio, room), size - reserve)))
     if lookup_tokens and ceiling - (free := min(lookup_tokens, _share(_LOOKUP_SHARE, room))) < trigger:
         trigger, said = ceiling - free, f"{said}, {as_theirs(free, ratio):,} kept free for look-ups"
