@@ -101,10 +101,11 @@ def published(model: str) -> Any:
     """
     from genai_prices import data_snapshot
 
-    there = data_snapshot.get_snapshot()
-    for name in dict.fromkeys((model, model.rpartition("/")[2])):
+    names: list[tuple[str, str | None]] = [(model, None), (model.rpartition("/")[2], None)]
+    if "/" in model and model.islower():
+        # So OpenRouter spells names; a server of one's own has the model's, which mostly has capitals.
+        names.append((model, "openrouter"))
+    for name, service in names:
         with suppress(LookupError):
-            return there.find_provider_model(name, None, None, None)[1]
-    # Its vendor is not known by the name: a service that lists it by this id has its price.
-    listed = (each for provider in there.providers for each in provider.models)
-    return next((each for each in listed if each.id.lower() == model.lower()), None)
+            return data_snapshot.get_snapshot().find_provider_model(name, None, service, None)[1]
+    return None
