@@ -174,7 +174,7 @@ async def test_a_summary_is_billed_by_its_own_steps_and_stays_billed(tmp_path: P
 async def test_the_first_prompt_of_a_process_stays_below_the_lowest_step_that_it_can(tmp_path: Path) -> None:
     name = "qwen/qwen3-coder-flash"
     said = [{"role": ("user", "assistant")[n % 2], "content": prose(n, 800)} for n in range(41)]
-    async with proxied(ModelServer(window=900_000, names=(name,)), tmp_path, AT_THE_END) as proxy:
+    async with proxied(ModelServer(window=900_000, names=(name,)), tmp_path) as proxy:
         reply = await proxy.chat(extra={"model": name}).posts(said)
         whole, sent = map(int, reply.headers["x-palimpsest-tokens"].split("/"))
         assert sent < 32_000 < whole

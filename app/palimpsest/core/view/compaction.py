@@ -145,7 +145,7 @@ class Compaction:
     @property
     def spent(self) -> SpentTokens | None:
         """What its text took, rejected answers of the same run included; None where it was not kept."""
-        found = json.loads(self.details).get("spent") if b'"spent"' in self.details else None
+        found = json.loads(self.details).get("spent")
         return SpentTokens(*found) if found else None
 
     @property
