@@ -77,12 +77,7 @@ SAID: list[tuple[str, int, Any, bool]] = [
     ("W33", 400, openais(OPENROUTER, code=400), True),
     ("W34", 400, openais(MISTRAL, type="invalid_request_prompt"), True),
     ("W35", 400, openais(DEEPSEEK, code="invalid_request_error"), True),
-    (
-        "W36",
-        400,
-        openais(GROQ, code="context_length_exceeded"),
-        False,
-    ),
+    ("W36", 400, openais(GROQ, code="context_length_exceeded"), False),
     ("W37", 400, openais("Input is too long for requested model."), False),
     ("W37", 400, {"code": "invalid-argument", "error": XAI}, True),
     ("W37", 400, openais(LM_STUDIO), False),

@@ -269,10 +269,7 @@ async def test_common_words_are_nobodys(proxy: Proxy, tmp_path: Path) -> None:
         [user(f"Summarize this report:\n{REPORT}")],
         [user(f"{REPORT}\nWhat are the main points?")],
         [user(REPORT)],
-        [
-            system("You write titles."),
-            user(f"A title for this report, please: {REPORT}"),
-        ],
+        [system("You write titles."), user(f"A title for this report, please: {REPORT}")],
         [user("What may the doctor ask me about it on Thursday, and what should I write down until then?")],
         [user(f"User: is this true?\n{REPORT}\nAssistant: it is.\nWhat do you make of it?")],
     ]

@@ -105,16 +105,7 @@ def holds(line: Json, **facts: Any) -> None:
 
 
 ANSWERED = {"event": "exchange", "level": "info", "status": 200, "end": "whole", "model": "test-model"}
-PLACES = {
-    "session",
-    "exchange",
-    "mode",
-    "found",
-    "tokens_full",
-    "tokens",
-    "seconds",
-    "first_byte_seconds",
-}
+PLACES = {"session", "exchange", "mode", "found", "tokens_full", "tokens", "seconds", "first_byte_seconds"}
 
 
 async def test_an_answer(logged: Logged) -> None:

@@ -21,6 +21,7 @@ from palimpsest.api.replies import (
     shape_of,
 )
 from palimpsest.api.sessions import PlaceFields, place_fields
+from palimpsest.core.budget.prices import Prices
 from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.searchable_text import summary_text
 from palimpsest.core.recall.tool_results import chain_digits_of, summary_id
@@ -40,7 +41,7 @@ _COUNTED = (*_MARKS[:-1], "fixed_tokens", "available_tokens", "summary_tokens")
 
 
 class PricesFields(TypedDict):
-    """The prices of one token; without known prices the unit is an uncached prompt token."""
+    """The prices of one token in a prompt of this size; without known ones an uncached token's is 1."""
 
     input: float
     cached: float
@@ -166,10 +167,10 @@ def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
     """
     budget = context.budget
     marks = [(name.removesuffix("_tokens"), budget.for_model(getattr(budget, name))) for name in _MARKS]
-    shown = budget.for_model(view_tokens)
+    shown, prices = budget.for_model(view_tokens), _prices(context, view_tokens)
     return {
-        "prices": shape_of(PricesFields, context.prices),
-        "cost_per_turn": _turn_cost(context, view_tokens),
+        "prices": shape_of(PricesFields, prices),
+        "cost_per_turn": _turn_cost(prices, shown),
         "marks": [
             {
                 "mark": name,
@@ -182,11 +183,13 @@ def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
     }
 
 
-def _turn_cost(context: CompactionContext, tokens: int) -> TurnCostFields:
-    """The cost of `tokens` (our count) in one turn: read from the upstream's cache, or uncached."""
-    prices = context.prices
-    theirs = context.budget.for_model(tokens)
-    return {"cached": theirs * prices.cached, "uncached": theirs * prices.input}
+def _prices(context: CompactionContext, view_tokens: int) -> Prices:
+    return context.prices.at(context.budget.for_model(view_tokens))
+
+
+def _turn_cost(prices: Prices, tokens: int) -> TurnCostFields:
+    """The cost of the model's `tokens` in one turn: read from the upstream's cache, or uncached."""
+    return {"cached": tokens * prices.cached, "uncached": tokens * prices.input}
 
 
 # About 4,000 tokens: a model can read them in one go without filling its window again.
@@ -313,7 +316,7 @@ async def compact_session(session: AskedSession) -> Reply[HandCompaction]:
 
 
 def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, explain: bool) -> bytes:
-    names, parts = context.conversation.names, []
+    names, parts, prices = context.conversation.names, [], _prices(context, shown.tokens)
     for part in shown.view.parts:
         fields: ViewPartHead = {
             "kind": part.kind,
@@ -325,6 +328,6 @@ def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, expl
         if part.kind == "summary" and context.current is not None:
             fields["compaction"] = context.current.id
         if explain:
-            fields["cost_per_turn"] = _turn_cost(context, part.tokens)
+            fields["cost_per_turn"] = _turn_cost(prices, fields["tokens"])
         parts.append(object_with(fields, message=part.raw))
     return object_with(head, parts=array_of(parts))

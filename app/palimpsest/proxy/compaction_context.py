@@ -20,7 +20,7 @@ from palimpsest.core.budget.budget import (
     memory_room,
 )
 from palimpsest.core.budget.measured import Paces
-from palimpsest.core.budget.prices import Prices
+from palimpsest.core.budget.prices import USUAL, Prices
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.policy import Policy
 from palimpsest.core.recall.rounds.hidden import replayed
@@ -77,8 +77,10 @@ BY_CODE = "; written by code: "
 BETTER_RECORD = "a better record of what is folded already"
 # Writing a summary block costs a dozen times what reading the history does: 5 ms for 20,000 bytes.
 _BLOCK_WEIGHT = 12
-# A prompt below this fits every window in use: it does not wait for the upstream to state one (tokens).
+# A prompt below this fits every window in use: it waits neither for the upstream to state one, nor for prices
+# (tokens).
 URGENT_TOKENS = 1_000
+_USUAL_PRICES = Prices(**USUAL)
 A = ParamSpec("A")
 P = TypeVar("P", bound=Plan)
 T = TypeVar("T")
@@ -518,7 +520,8 @@ class ContextLoader:
             current = await offload(weight, in_force, stored, turn.conversation)
             replay = await self._replays.read(turn, replay, current)
         talk = replay.talk or turn.conversation
-        prices, count_text = models.prices.of(model), models.tokens.counter_of(model).count_text
+        prices = await models.prices.of(model, urgent=turn.tokens > URGENT_TOKENS) or _USUAL_PRICES
+        count_text = models.tokens.counter_of(model).count_text
         goes_with_tools = replay.goes_with(current)
         budget = budget_of(
             window,
@@ -528,7 +531,7 @@ class ContextLoader:
             max_output_tokens=turn.max_output_tokens,
             ratio=models.calibrations.ratio_of(turn.namespace, model),
             policy=policy,
-            step_tokens=prices.step_tokens,
+            steps=prices.steps,
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
         )

@@ -137,6 +137,8 @@ class RequestEntry:
     _asked: float = 0.0
     # How long it took, in seconds; 0 before its end.
     seconds: float = 0.0
+    # What was counted as its cost so far.
+    cost: float = 0.0
 
     def failed(self, error: PalimpsestError) -> None:
         """Record an error; the first one counts."""

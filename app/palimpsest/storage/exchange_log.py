@@ -41,7 +41,8 @@ class LoggedExchange:
     """One exchange as stored; see `tables.EXCHANGES` and `OpenExchange`, `CloseExchange` for the fields.
 
     Times are in UTC seconds. `tokens_full` and `tokens_forwarded` are in our count, the other tokens in the
-    upstream's. None is unknown, or not there yet.
+    upstream's. `cost` and `saved` are in the currency of the prices (published: US dollars). None is unknown,
+    or not there yet.
     """
 
     id: str
@@ -75,6 +76,8 @@ class LoggedExchange:
     body_digest: bytes | None
     prepared_seconds: float | None
     waited_seconds: float | None
+    cost: float | None
+    saved: float | None
     answer: bytes | None
 
 
@@ -85,7 +88,8 @@ class Total:
     Tokens as in `LoggedExchange`; `priced` are turns whose prompt the upstream counted, `stated_cache` those
     of which it stated the cached part. Sums of seconds: `first_byte` to the first byte of `answered` turns,
     `prepared` until the upstream was asked of `plain` turns, which waited for no compaction, `waited` of
-    `waits` turns that did; with the longest of each, 0 without any.
+    `waits` turns that did; with the longest of each, 0 without any. `cost` and `saved` of turns of which they
+    are known, None without one.
     """
 
     day: int
@@ -112,6 +116,8 @@ class Total:
     waited: float
     waits: int
     most_waited: float
+    cost: float | None
+    saved: float | None
 
 
 class ExchangeLog(Repository):
@@ -242,6 +248,7 @@ def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
         sa.func.count(EXCHANGES.c.first_at),
         *_durations(sa.case((waited.is_(None), EXCHANGES.c.prepared_seconds))),
         *_durations(waited),
+        *(sa.func.sum(EXCHANGES.c[name]) for name in ("cost", "saved")),
     ]
     columns: list[Any] = [*by, *(days or [literal(0).label("day")]), *ends, *sums]
     return sa.select(*columns).where(of_namespace(EXCHANGES)).group_by(*by, *days, *ends)

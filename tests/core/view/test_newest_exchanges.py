@@ -41,10 +41,7 @@ def test_where_the_window_is_a_guess_the_true_one_may_be_far_smaller() -> None:
 
 @pytest.mark.spec("H16")
 @pytest.mark.parametrize("planner", [plan_of, plan_overflow])
-@given(
-    sizes=st.lists(st.integers(20, 900), min_size=8, max_size=24),
-    window=st.integers(4_000, 12_000),
-)
+@given(sizes=st.lists(st.integers(20, 900), min_size=8, max_size=24), window=st.integers(4_000, 12_000))
 def test_a_view_with_room_for_the_newest_exchanges_has_them(
     planner: Planner, sizes: list[int], window: int
 ) -> None:

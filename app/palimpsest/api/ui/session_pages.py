@@ -93,13 +93,12 @@ async def show_compaction(
     """
     row, views = await row_of(session, session.name), session.parts.exchanges
     found = await views.folding(session.namespace, row, compaction)
-    cost = await views.text_cost_of(found.stored.compaction)
     followed = await views.followed(session.namespace, row)
     after = next((one for one in followed if one.compaction.id == compaction), None)
     facts = await asyncio.to_thread(folding_facts, found, start)
     more = {
         "session": row,
-        "one": folding_fields(found, cost),
+        "one": folding_fields(found),
         "made_at": moment(found.stored.created_at),
         "after": followed_fields(after) if after else None,
         "is_newest": found.is_newest,
@@ -176,13 +175,10 @@ async def show_turn(
     row, views, namespace = await row_of(session, session.name), session.parts.exchanges, session.namespace
     seen = await views.seen(namespace, row, n)
     context = await session.parts.contexts.of(seen.branch)
-    cost = await views.cost_of(namespace, seen.exchange)
     folded = sum(fate.fate == "folded" for fate in seen.fates)
     is_read = bool(seen.force) and (lost or folded <= _READ_AT_ONCE)
     before = (await views.seen(namespace, row, str(seen.number - 1))).shown if seen.number > 1 else None
-    facts = await asyncio.to_thread(
-        lambda: turn_facts(seen, views.shares(seen), context, cost, before, start)
-    )
+    facts = await asyncio.to_thread(lambda: turn_facts(seen, views.shares(seen), context, before, start))
     answer = None
     if seen.exchange.answer is not None:
         ident = context_id(seen.exchange.answer)
@@ -213,7 +209,7 @@ async def show_session(
     made = await parts.store.compactions.of_session(session.namespace, row.id)
     followed = await parts.exchanges.followed(session.namespace, row) if made else ()
     standing = [one.compaction.id for one in made if one.undone_at is None]
-    page, more = await parts.exchanges.priced(session.namespace, row.id, after, limit)
+    page, more = await parts.exchanges.page(session.namespace, row.id, after, limit)
     facts = {
         **await _about(session, row),
         "turns": turns_of(page),

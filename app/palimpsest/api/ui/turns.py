@@ -20,7 +20,8 @@ from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.exchange_views import Cost, PricedExchange, SeenExchange
+from palimpsest.proxy.exchange_views import SeenExchange
+from palimpsest.storage.exchange_log import LoggedExchange
 
 # Characters and lines of a message on a page, and its calls: so that a page stays below 300 kB.
 _TEXT_CHARS, _TEXT_LINES, _MOST_CALLS = 500, 12, 3
@@ -109,7 +110,7 @@ class TurnRow:
     begins: str | None
 
 
-def turns_of(page: Sequence[PricedExchange]) -> list[TurnRow]:
+def turns_of(page: Sequence[tuple[int, LoggedExchange, float]]) -> list[TurnRow]:
     """The rail, newest first; `begins` is the compaction whose first turn this is."""
     fields = [exchange_fields(*one) for one in page]
     widest = max([one["tokens_full"] or 0 for one in fields], default=0) or 1
@@ -130,7 +131,6 @@ def turn_facts(
     seen: SeenExchange,
     shares: Mapping[Category, int],
     context: CompactionContext,
-    cost: Cost | None,
     before: Sequence[bytes] | None,
     start: int | None,
 ) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def turn_facts(
 
     `context` is the conversation's now, for the marks.
     """
-    fields = exchange_fields(seen.number, seen.exchange, seen.ratio, cost)
+    fields = exchange_fields(seen.number, seen.exchange, seen.ratio)
     most = max(fields["tokens_full"] or 0, fields["tokens"] or 0, context.budget.window.tokens, 1)
     messages = len(seen.talk.messages)
     begin = min(messages, max(0, messages - MOST_ROWS) if start is None else start)
