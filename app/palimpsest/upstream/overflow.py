@@ -1,8 +1,8 @@
-"""Recognizes errors that say "the prompt is too long", in the wording of every server, and their numbers.
+"""Recognizes errors that say "the prompt is too long", in the wording of any server, and their numbers.
 
-The tables hold what servers were seen to send, or what their sources contain; a test has one example of each.
-Errors may quote the request: words that also occur in the request prove nothing, and no number is taken from
-them. So a conversation cannot forge an overflow.
+A sentence that names what is measured beside a word of excess counts, or two numbers beside words of length
+of which one is about our own count of the prompt. Errors may quote the request: words that also occur in the
+request prove nothing, and no number is taken from them. So a conversation cannot forge an overflow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Literal
 
 import msgspec
@@ -32,14 +33,26 @@ _MOST_ESCAPES = 4
 _MOST_REQUEST_BYTES = 2 * 1024 * 1024
 
 
-class RequestWords:
-    """The bytes of a request, to find quotations of it; `parts` are read at the first use.
+class SentRequest:
+    """What was refused: its bytes, to find quotations of them, and our own counts of it.
 
-    A request of more than two megabytes is taken to contain any words.
+    `parts` are read at the first use; more than two megabytes are taken to contain any words. `tokens` are
+    those of the prompt, `answer_tokens` those of the longest answer asked for; 0: not known. `is_near`: the
+    prompt nearly fills the window.
     """
 
-    def __init__(self, parts: Iterable[bytes] = ()) -> None:
+    def __init__(
+        self,
+        parts: Iterable[bytes] = (),
+        *,
+        tokens: int = 0,
+        answer_tokens: int = 0,
+        is_near: bool = False,
+    ) -> None:
         self._source = parts
+        self.tokens = tokens
+        self.answer_tokens = answer_tokens
+        self.is_near = is_near
 
     @cached_property
     def _parts(self) -> tuple[bytes, ...]:
@@ -106,20 +119,21 @@ class Overflow:
 
     `kind` is "prompt" when a shorter prompt would be answered, and "output" when the requested length of the
     answer exceeds what the model can write, whatever the prompt: compaction does not help then.
-    `window` and `prompt_tokens` are in the upstream's own count, None when it does not state them.
+    `window` and `prompt_tokens` are in the upstream's own count, None when it does not state them; of an
+    "output", `window` is the longest answer.
     """
 
     kind: Literal["prompt", "output"]
-    window: int | None
-    prompt_tokens: int | None
+    window: int | None = None
+    prompt_tokens: int | None = None
 
 
 # 429 is a rate limit and 5xx a fault, whatever their text says; 401, 403 and 404 are about keys and names.
-_STATUSES = frozenset({200, 400, 413, 422})
+_STATUSES = frozenset({200, 400, 413, 422, 500})
 # Members with the server's messages and codes, at any depth. Other members of an error body (echoed input,
 # debug fields) are not read, so that a quoted message never counts as the server's.
 _MESSAGE_KEYS = frozenset(
-    {"message", "error", "detail", "code", "type", "msg", "errors", "raw", "metadata", "status"}
+    {"message", "error", "detail", "details", "code", "type", "msg", "errors", "raw", "metadata", "status"}
 )
 _DEPTH = 6
 # Members whose codes and counts are the server's own; below any other member it may quote whole objects.
@@ -128,200 +142,200 @@ _COUNTS = ("n_ctx", "n_prompt_tokens")
 # Only the beginning of an error is read: the message is there, and the rest may be an HTML page.
 _READ_BYTES = 64 * 1024
 
-_CODES = frozenset(
-    {
-        "context_length_exceeded",
-        "exceed_context_size_error",
-        "request_too_large",
-        "model_max_prompt_tokens_exceeded",
-        "context_window_exceeded",
-        "model_context_window_exceeded",
-        "contextwindowexceedederror",
-        # z.ai: "Prompt exceeds max length".
-        "1261",
-    }
+
+def _pattern(words: str) -> re.Pattern[str]:
+    return re.compile(words, re.IGNORECASE)
+
+
+# Codes and types, as "context_length_exceeded"; 1261 is z.ai's.
+_CODE = _pattern(
+    r"(?:context|prompt|input|tokens?)_?\w*(?:exceed|limit|too_(?:long|large|many)|overflow)|exceed\w*context"
+    r"|request_(?:entity_)?too_large|1261"
 )
-_RATE = re.compile(r"rate.?limit|tokens per (?:minute|day)|\b[TR]P[MD]\b|quota", re.IGNORECASE)
-
-# The requested length of the answer is too large, whatever the prompt.
-_OUTPUT = re.compile(
-    r"supports at most \d+ completion tokens"
-    r"|max_(?:completion_|output_|new_)?tokens: \d+ > \d+"
-    r"|maximum allowed number of output tokens"
-    r"|valid range of max_tokens"
-    r"|max_?(?:completion_|output_|new_)?tokens.{0,40}must be (?:less|at most|between)",
-    re.IGNORECASE,
+_RATE = _pattern(
+    r"rate.?limit|(?:tokens|requests|characters|messages) (?:per|every|/) ?(?:min|day|hour|sec|month)"
+    r"|\b[TR]P[MDHS]\b|quota|credits|billing|balance|throttl|\bbudget (?:has|exceed)|max budget|please wait"
+    r"|try again (?:in|later)|too many requests|concurren"
 )
-
-
-def _patterns(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
-
-
-_TOO_LONG = _patterns(
-    # OpenAI, Azure, vLLM, OpenRouter, DeepSeek, SGLang, Fireworks, Mistral.
-    r"maximum context length",
-    r"exceeds? the context window",
-    # OpenAI, about one text; about an id, a name or metadata the same words are not an overflow.
-    r"(?:content|text|output|arguments|input)'?: string too long",
-    r"input tokens exceed the configured limit",
-    r"exceeds the model's maximum context",
-    r"longer than the model's context length",
-    # vLLM.
-    r"prompt contains at least \d+ input tokens",
-    r"is too large: \d+\. this model's maximum",
-    r"context length (?:is|of) only \d+",
-    r"longer than the maximum model length",
-    # llama.cpp and its derivatives.
-    r"exceeds the available context size",
-    r"exceed context window of \d+",
-    r"configured context size is \d+",
-    # Anthropic, Fireworks.
-    r"prompt is too long",
-    r"exceed context limit",
-    r"request exceeds the maximum size",
-    # Gemini.
-    r"input token count .{0,24}exceeds the maximum",
-    # Mistral.
-    r"too large for model with \d+",
-    # Groq.
-    r"reduce the length of the messages or completion",
-    # Bedrock, xAI, LM Studio, Ollama.
-    r"input is too long for requested model",
-    r"maximum prompt length is \d+",
-    r"greater than the context length",
-    r"exceeds (?:the )?context length",
-    r"exceeded (?:max )?context length",
-    # Other servers of this API: GitHub, Moonshot, MiniMax, Cohere, TGI and Together, z.ai.
-    r"prompt token count of \d+ exceeds",
-    r"exceeded model token limit",
-    r"context window exceeds limit",
-    r"too many tokens: .{0,60}(?:cannot exceed|limit exceeded|exceeds the limit)",
-    r"exceeds the maximum allowed input length",
-    r"tokens in request more than max tokens allowed",
-    r"`inputs` tokens \+ `max_new_tokens` must be <= \d+",
-    r"prompt exceeds max length",
-    # A front end's limit on bytes (nginx): a shorter prompt stays below it too.
-    r"request entity too large",
+_RATE_CODES = frozenset({"401", "402", "403", "429"})
+# What is measured, other than the prompt. It remains the subject of the sentences that follow.
+_OTHER = _pattern(
+    r"\b(?:images?|pictures?|photos?|audio|videos?|pixels?|attachments?|pdfs?)\b(?!.*token)"
+    r"|\bfiles? (?:size|too|exceed|is)|\btools?\W{1,3}(?:call\W+)?(?:arg|array|name|desc|schema|choice)"
+    r"|metadata|\.(?:id|name|url|filename)\b|['\"`](?:user|stop|seed|tools|functions|name|n)['\"`]"
+    r"|\bstop sequences|logprobs|time(?:d )?.?out|nest|depth|schema\b|api.?key"
+)
+# The longest answer, its limits, and where it alone is refused whatever else the sentence names.
+_ANSWER = _pattern(r"max(?:imum)?[ _](?:(?:completion|output|new)[ _])?tokens|(?:completion|output) tokens")
+_ANSWER_ONLY = _pattern(
+    r"max_?(?:completion_|output_|new_)?tokens\b.{0,40}must be (?:less|at most|between)|range of max_tokens"
+)
+_LIMITS = _pattern(
+    r"too (?:large|high|big|long)|at most|exceed|less than|maxim|range|limit|\d > \d|up to|lower"
 )
 
-# In order of trust: the first that matches gives the number.
-_N = r"(\d[\d,]*)"
-_WINDOW = _patterns(
-    rf"(?:maximum )?context length (?:is|of)(?: only)? {_N}",
-    rf"(?:maximum )?context length: {_N}",
-    rf"with {_N} maximum context length",
-    rf"available context size \({_N}",
-    rf"configured limit of {_N}",
-    rf"\d+ \+ \d+ > {_N}",
-    rf"tokens > {_N} maximum",
-    rf"maximum number of tokens allowed \(?{_N}",
-    rf"maximum prompt length is {_N}",
-    rf"context length \({_N}",
-    rf"exceeds the limit of {_N}",
-    rf"token limit: {_N}",
-    rf"must be <= {_N}",
-    rf"cannot exceed {_N}",
-    rf"maximum model length of {_N}",
-    rf"exceed context window of {_N}",
-    rf"configured context size is {_N}",
-    rf"allowed input length of {_N}",
-    rf"limit for this model is {_N}",
+_SUBJECT = (
+    r"(?:context|prompt|\binput|n_ctx|kv[ _](?:cache|size)|(?:seq\w*|model|max\w*)[ _]len|length of the"
+    r"|token limit|message tokens|tokens in (?:the |your )?request|history|conversation"
+    r"|(?:content|text|output|arguments)'?: string|messages'?: array|上下文|输入|提示词)"
 )
-_PROMPT_TOKENS = _patterns(
-    rf"{_N}(?: tokens)? (?:in|from|of) (?:the )?(?:input |text )?(?:messages|input|prompt)\b",
-    rf"contains (?:at least )?{_N}(?: input)? tokens",
-    rf"request has {_N} input tokens",
-    rf"request \({_N} tokens\)",
-    rf"context limit: {_N} \+",
-    rf"too long: {_N}",
-    rf"input token count \({_N}\)",
-    rf"messages resulted in {_N}",
-    rf"prompt token count of {_N}",
-    rf"the input \({_N} tokens\)",
-    rf"given: {_N} `inputs`",
-    rf"received {_N}",
-    rf"requested {_N} tokens in the messages",
-    rf"passed {_N} input tokens",
-    rf"prompt \(length {_N}\)",
-    rf"requested tokens \({_N}\)",
-    rf"prompt has {_N} tokens",
-    rf"keep the first {_N} tokens",
+_MORE = (
+    r"(?:exceed|too (?:long|large|many|big|much)|over(?:flow|long|size|limit| the\b)|more than|beyond"
+    r"|(?<!should be )(?<!must be )(?:long|larg|great|bigg|high)er than|超|过长)"
 )
-_ANSWER_TOKENS = _patterns(
-    rf"{_N}(?: tokens)? (?:in|for|of) the (?:completion|output)",
-    rf"requested {_N} output tokens",
-    rf"tokens'? is too large: {_N}",
-    rf"context limit: \d+ \+ {_N}",
-    rf"and {_N} `max_new_tokens`",
+_EXCESS = (
+    rf"(?:{_MORE}|\bmax(?!\w*_tokens)|(?<!should be )less than|must be (?:<|at most)|up to|at most|range of"
+    r"|limit|only|shift|reduc|short|requested|reached|exhaust|configured|not fit|no room|full\b|space|最大)"
+)
+# With two more words: three that the request has, too, may be its own.
+_TOO_LONG = _pattern(
+    rf"(?:{_SUBJECT}.{{0,100}}?{_EXCESS}|{_EXCESS}.{{0,80}}?{_SUBJECT})\w*(?:\W{{1,4}}\w+){{0,2}}"
+)
+# Words of length: enough beside our own count.
+_MEASURED = _pattern(r"token|prompt|context|length|window|\binput")
+# Enough of a long prompt.
+_LONG = _pattern(
+    rf"(?:{_SUBJECT}|tokens?|message|conversation|history|request|body|payload|content|text|length|长度).*{_MORE}"
+    rf"|{_MORE}.*(?:{_SUBJECT}|token|message|conversation|request|body|payload|content)"
+)
+# Of 500, which is a fault elsewhere.
+_LLAMA_CPP = _pattern(r"context[ _](?:shift|size)|kv[ _](?:cache|size)")
+_SENTENCE = re.compile(r"(?<=[.;!?])\s+|[\n。；！]")
+# Long enough to be a text of the request, in quotation marks.
+_QUOTATION = re.compile(r"(?<!\w)['\"`“‘«](.{9,}?)['\"`”’»](?!\w)")
+# Such sentences count something else than tokens.
+_NO_TOKENS = _pattern(r"\b(?:string|array|characters?|chars|bytes)\b|\d ?[kmg]i?b\b")
+
+# With the words beside it.
+_NUMBER = re.compile(r"((?:\w+\W+)?)\b(\d[\d,]{2,})\b(?=((?:\W+\w+)?))")
+_N = r"(?!2013\))(\d[\d,]{2,})"
+# In order of trust: the first that matches gives the window. MiniMax puts its error code 2013 there.
+_WINDOWS = (
+    _pattern(rf"\d(?: tokens)?\)? > {_N}"),
+    _pattern(rf"\[\d+, ?{_N}\]"),
+    _pattern(
+        r"(?:context|seq\w*|model|token|allowed)(?: \w+)?[ _](?:length|len|window|size|limit)(?: limit)?"
+        rf"(?: \(\w+\))?(?: (?:is|of|for|this|model|only|just|limit|tokens))*[ :=(]*{_N}"
+    ),
+    _pattern(
+        r"(?:\bmax(?!_?(?:completion_|output_|new_)?tokens)\w*|limit(?:ed)?|up to|supports?|exceed|at most"
+        r"|only|less than|<=|more than|window|accepts)(?: (?:number|of|size|length|limit|input|prompt|context"
+        r"|sequence|tokens|allowed|supported|total|the|is|to|just|value|for this model|or equal))*[ :=(]*"
+        + _N
+    ),
+    _pattern(rf"with {_N} maximum"),
 )
 
 
 def classify(
-    status: int,
-    headers: Iterable[tuple[bytes, bytes]],
-    body: bytes,
-    *,
-    request: RequestWords | None = None,
-    near_window: bool = False,
+    status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, sent: SentRequest | None = None
 ) -> Overflow | None:
     """What an answer says of a prompt, or a requested length of the answer, that is too long; None: nothing.
 
     `body` is the decoded body, or the beginning of a stream (its frames are read; a stream that holds
-    anything but an error is not an overflow). `request` is what was refused. `near_window`: by our own count
-    the prompt nearly fills the window. Only then do words that may be quoted count as an overflow, without
-    numbers, and errors or streams with an empty body, as sent by Cerebras, z.ai (400 and 413) and
-    llama_cpp.server (200).
+    anything but an error is not an overflow). `sent` is what was refused. Only near the window do words that
+    may be quoted count as an overflow, without numbers, and errors or streams with an empty body, as sent by
+    Cerebras, z.ai (400) and llama_cpp.server (200). A 413 asks for less, whatever its body.
     """
     if status not in _STATUSES:
         return None
+    sent, is_large = sent or SentRequest(), status == 413
     if not body.strip():
-        silent = status in (400, 413) or (status == 200 and _is_stream(headers))
-        return Overflow("prompt", None, None) if silent and near_window else None
-    request, body = request or RequestWords(), body[:_READ_BYTES]
+        is_silent = status == 400 or (status == 200 and _is_stream(headers))
+        return Overflow("prompt") if is_large or (is_silent and sent.is_near) else None
+    body = body[:_READ_BYTES]
     roots = list(_documents(body))
     if status == 200:
         roots = [error for root in roots for error in _errors(root)]
     spoken = [one for root in roots for one in _error_strings("message", root, _DEPTH, is_own=True)]
     if not roots and status != 200:
         spoken = [("message", body.decode("utf-8", "replace"), False)]
-    text = "\n".join(said for _, said, _ in spoken)
+    text = "\n".join(dict.fromkeys(said for _, said, _ in spoken))
     # The server's codes and counts, not those of a quoted object.
     codes = {
         said.lower()
         for key, said, is_own in spoken
-        if key in ("code", "type", "status") and (is_own or not request.hold(f"{key} {said}"))
+        if key in ("code", "type", "status") and (is_own or not sent.hold(f"{key} {said}"))
     }
     counts = {
         name: number
         for root in roots
         for name, number in _counts(root, _DEPTH)
-        if not request.hold(f"{name} {number}")
+        if not sent.hold(f"{name} {number}")
     }
-
-    def own(patterns: Iterable[re.Pattern[str]]) -> re.Match[str] | None:
-        """The first match of `patterns` that is not quoted from the request."""
-        places = (found for pattern in patterns for found in pattern.finditer(text))
-        return next((found for found in places if not request.hold(found[0])), None)
-
-    def number(patterns: Iterable[re.Pattern[str]]) -> int | None:
-        found = own(patterns)
-        return int(found[1].replace(",", "")) if found else None
-
-    if not text or "rate_limit_exceeded" in codes or _RATE.search(text):
+    is_other_fault = status == 500 and not _LLAMA_CPP.search(text)
+    if not text or is_other_fault or codes & _RATE_CODES or _RATE.search(text):
         return None
-    if own((_OUTPUT,)):
-        return Overflow("output", None, None)
-    if not (codes & _CODES or own(_TOO_LONG)):
-        is_likely = near_window and any(pattern.search(text) for pattern in _TOO_LONG)
-        return Overflow("prompt", None, None) if is_likely else None
-    window = counts.get("n_ctx") or number(_WINDOW)
-    asked = number(_ANSWER_TOKENS)
+    # What the server quotes in marks is never its own.
+    text = _QUOTATION.sub(lambda found: " … " if _is_quoted(found[1], sent) else found[0], text)
+    about, of_answer = _sentences(text)
+    numbers = [number for sentence in about for number in _numbers(sentence, sent)]
+    is_ours = any(sent.tokens <= 2 * number <= 4 * sent.tokens for number in numbers)
+    found = [match for sentence in about for match in _TOO_LONG.finditer(sentence)]
+    if answer := _ANSWER_ONLY.search(text):
+        of_answer, about = [text[answer.start() :]], []
+    elif (
+        any(map(_CODE.fullmatch, codes))
+        or any(not sent.hold(match[0]) for match in found)
+        or (is_ours and len(set(numbers)) > 1 and any(map(_MEASURED.search, about)))
+        or (is_large and not of_answer and about)
+    ):
+        return _prompt(about, numbers, counts, sent)
+    if of_answer:
+        most = [number for sentence in of_answer for number in _numbers(sentence, sent)]
+        return Overflow("output", min(most, default=None)) if not sent.hold(of_answer[0]) else None
+    is_likely = sent.is_near and (found or any(map(_LONG.search, about)))
+    return Overflow("prompt") if is_likely else None
+
+
+def _is_quoted(words: str, sent: SentRequest) -> bool:
+    return len(words.split()) >= _QUOTED_WORDS and sent.hold(words)
+
+
+def _sentences(text: str) -> tuple[list[str], list[str]]:
+    """The sentences that may be about the prompt, and those about the length of the answer alone."""
+    about: list[str] = []
+    of_answer: list[str] = []
+    for sentence in _SENTENCE.split(text):
+        if _OTHER.search(sentence):
+            break
+        is_answer = _ANSWER.search(sentence) and not re.search(_SUBJECT, sentence, re.IGNORECASE)
+        if not is_answer:
+            about.append(sentence)
+        elif _LIMITS.search(sentence):
+            of_answer.append(sentence)
+    return about, of_answer
+
+
+def _numbers(sentence: str, sent: SentRequest) -> Iterator[int]:
+    """The numbers of a sentence that are counts of tokens, and not the request's own words."""
+    if not _NO_TOKENS.search(sentence):
+        for found in _NUMBER.finditer(sentence):
+            if not sent.hold("".join(found.groups())):
+                yield int(found[2].replace(",", ""))
+
+
+def _prompt(about: list[str], numbers: list[int], counts: dict[str, int], sent: SentRequest) -> Overflow:
+    """The overflow with its numbers; one of the answer where that is as long as the window by itself."""
+    sums = {one + other for one, other in combinations(numbers, 2)} | {sent.answer_tokens}
+    ours = [one for one in numbers if one not in sums and sent.tokens <= 2 * one <= 4 * sent.tokens]
+    told = "\n".join(sentence for sentence in about if not _NO_TOKENS.search(sentence))
+    window = counts.get("n_ctx")
+    for pattern in _WINDOWS:
+        stated = [int(each[1].replace(",", "")) for each in pattern.finditer(told) if not sent.hold(each[0])]
+        window = window or min(stated, default=None)
+    nearest = min(
+        (one for one in ours if one != window), key=lambda one: abs(one - sent.tokens), default=None
+    )
+    prompt_tokens = counts.get("n_prompt_tokens") or nearest
+    if window is None and nearest is not None:
+        window = max((one for one in numbers if one < nearest <= 2 * one), default=None)
     # An answer as long as the window leaves no room for any prompt. A shorter one does, so a shorter prompt
     # helps, even if the server blames max_tokens.
-    hopeless = window is not None and asked is not None and asked >= window
-    prompt_tokens = counts.get("n_prompt_tokens") or number(_PROMPT_TOKENS)
-    return Overflow("output" if hopeless else "prompt", window, prompt_tokens)
+    is_hopeless = (prompt_tokens or 0) <= (window or 0) <= sent.answer_tokens and bool(
+        window and prompt_tokens
+    )
+    return Overflow("output" if is_hopeless else "prompt", window, prompt_tokens)
 
 
 def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -376,7 +390,7 @@ def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterato
         for item in value:
             yield from _error_strings(key, item, depth - 1, is_own=is_own)
     elif depth and isinstance(value, dict):
-        for name in value.keys() & _MESSAGE_KEYS:
+        for name in (name for name in value if name in _MESSAGE_KEYS):
             inner = value[name]
             own = is_own and (name in _OWN_KEYS or not isinstance(inner, dict | list))
             yield from _error_strings(name, inner, depth - 1, is_own=own)

@@ -27,7 +27,7 @@ from palimpsest.errors import (
 )
 from palimpsest.proxy.answer_kinds import IncomingAnswer, Kind
 from palimpsest.proxy.answering.holdback import Holdback, PartialAnswer
-from palimpsest.proxy.answering.overflow_recovery import CutPrompts, words_sent
+from palimpsest.proxy.answering.overflow_recovery import CutPrompts
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.jobs import Jobs, offload
@@ -44,7 +44,7 @@ from palimpsest.storage.exchange_units import ExchangeState
 from palimpsest.upstream.client import ends_with_connection
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import answer_headers
-from palimpsest.upstream.overflow import Overflow, classify
+from palimpsest.upstream.overflow import Overflow, SentRequest, classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,8 @@ class Refusal:
 class Relay:
     """Relays one answer of status 200. `extra` are our own headers.
 
-    `may_shrink`: a smaller prompt may be sent if this answer reports that it is too long. `is_near_window`:
-    the prompt is so large that an empty stream may mean that. `may_fail_late`: the report may come after the
-    opening events. `opening` is sent before the answer's first bytes. `hidden_log` collects the rounds that
+    `sent`: a smaller prompt may be sent if this answer reports that this one is too long; None: it may not.
+    `may_fail_late`: the report may come after the opening events. `opening` is sent before the answer's first bytes. `hidden_log` collects the rounds that
     the client does not see; None without our tools.
     """
 
@@ -128,8 +127,7 @@ class Relay:
     kind: Kind
     client: Client
     extra: Sequence[tuple[bytes, bytes]]
-    may_shrink: bool
-    is_near_window: bool
+    sent: SentRequest | None
     may_fail_late: bool
     opening: bytes
     hidden_log: HiddenRoundLog | None
@@ -368,16 +366,11 @@ class Relay:
 
     def _overflow(self, said: bytes | None) -> Overflow | None:
         """The overflow that an error reports, if a smaller prompt may still be sent."""
-        if self.client.started or not self.may_shrink:
+        if self.client.started or self.sent is None:
             return None
-        verdict = classify(
-            self.answer.status,
-            self.answer.headers,
-            self.turn.wire.error_body(said or b""),
-            request=words_sent(self.turn, self.shown),
-            near_window=self.is_near_window,
-        )
-        return verdict if isinstance(verdict, Overflow) and verdict.kind == "prompt" else None
+        answer, body = self.answer, self.turn.wire.error_body(said or b"")
+        verdict = classify(answer.status, answer.headers, body, self.sent)
+        return verdict if verdict is not None and verdict.kind == "prompt" else None
 
 
 async def _rest(chunks: AsyncIterator[bytes]) -> bytes:
