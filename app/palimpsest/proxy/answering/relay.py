@@ -116,8 +116,8 @@ class Relay:
     """Relays one answer of status 200. `extra` are our own headers.
 
     `sent`: a smaller prompt may be sent if this answer reports that this one is too long; None: it may not.
-    `may_fail_late`: the report may come after the opening events. `opening` is sent before the answer's first bytes. `hidden_log` collects the rounds that
-    the client does not see; None without our tools.
+    `may_fail_late`: the report may come after the opening events. `opening` is sent before the answer's first
+    bytes. `hidden_log` collects the rounds that the client does not see; None without our tools.
     """
 
     means: RelayMeans
