@@ -144,39 +144,51 @@ async def test_which_pages_may_read_is_not_the_upstreams_to_say(line: Line) -> N
         assert [name for name, _ in answer.headers if name.startswith(b"access-control-")] == []
 
 
-STEERING: Json = {
+# What the form of an answer, its storage and its tools are, and what chooses how the model runs.
+FORM: Json = {
     "response_format": {"type": "json_object"},
     "prediction": {"type": "content", "content": "x"},
     "store": True,
     "metadata": {"team": "blue"},
+    "web_search_options": {"search_context_size": "low"},
+    "stop": ["\n\n"],
+    "logit_bias": {"50256": -100},
+}
+RUNS: Json = {
     "safety_identifier": "s",
     "service_tier": "flex",
     "seed": 12345678901234567890,
     "user": "u",
-    "web_search_options": {"search_context_size": "low"},
     "prompt_cache_key": "k",
     "reasoning_effort": "low",
-    "stop": ["\n\n"],
-    "logit_bias": {"50256": -100},
+    "enable_thinking": False,
+    "chat_template_kwargs": {"enable_thinking": False},
+    "provider": {"order": ["a"]},
+    "temperature": 0.5,
     "unheard_of": [1.0, {"a": None}],
 }
-OURS = {"model", "messages", "max_tokens", "temperature", "tools", "tool_choice"}
+OURS = {"model", "messages", "max_tokens", "tools", "tool_choice", "stream", "stream_options"}
 
 
 @pytest.mark.spec("W17")
-async def test_what_steers_an_answer_steers_no_summary(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_summary_is_asked_for_as_the_chat_is(tmp_path: Path, stream: bool) -> None:
+    """A gateway that routes by a header, and serves only streams or only whole answers."""
     model = ModelServer(window=5_000)
     async with proxied(model, tmp_path) as proxy:
-        chat = proxy.chat(extra=STEERING)
+        chat = proxy.chat(extra=FORM | RUNS, stream=stream)
+        chat.headers |= {"x-portkey-provider": "@there", "x-session-id": "s", "idempotency-key": "k"}
         for turn in range(14):
+            chat.headers["idempotency-key"] = str(turn)
             await chat.says(f"Entry {turn}. {prose(turn, 420)}")
-        assert await chat.compactions()
-        assert model.summaries
+        assert {row["author"] for row in await chat.compactions()} == {"model"}
         for seen in model.summaries:
-            assert set(seen.body) <= OURS
-            assert "x-session-id" not in seen.headers
+            assert {key: seen.body[key] for key in seen.body if key not in OURS} == RUNS
+            assert seen.body.get("stream", False) is stream
+            assert seen.headers["x-portkey-provider"] == "@there"
+            assert not {"x-session-id", "idempotency-key"} & seen.headers.keys()
         for seen in model.prompts:
-            assert {key: seen.body[key] for key in STEERING} == STEERING
+            assert {key: seen.body[key] for key in FORM | RUNS} == FORM | RUNS
 
 
 @pytest.mark.spec("W18")

@@ -189,10 +189,12 @@ class DeltaSum:
     one are appended), everything else replaced; null is ignored. The same holds for unknown fields.
     """
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_fields", "_places")
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
+        # By index as stated: the newest call there, by its index among all.
+        self._places: dict[int, int] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -210,8 +212,30 @@ class DeltaSum:
                 known.pieces.append(value)
                 continue
             if key == "tool_calls" and isinstance(value, list):
-                value = [_placed(item, known) for item in value]
+                for call in value:
+                    self._fields[key] = _sum(key, self._fields.get(key), [self._placed(call)])
+                continue
             self._fields[key] = _sum(key, known, value)
+
+    def _placed(self, call: Any) -> Any:
+        """A tool call delta with the index of its call among all.
+
+        Another id at an index, or a name where the arguments are complete, begins another call: some servers
+        give all calls the index 0. Without an index, which Gemini's compatible endpoint leaves out, an id
+        does.
+        """
+        if not isinstance(call, dict):
+            return call
+        calls = self._fields.get("tool_calls") or []
+        free, stated = max(map(_order, calls), default=-1) + 1, _index(call)
+        if stated is None:
+            return call | {"index": free if call.get("id") or not free else free - 1}
+        at = self._places.get(stated, free if stated in self._places.values() else stated)
+        if any(_order(each) == at and _is_another(call, each) for each in calls):
+            same = (_order(each) for each in calls if call.get("id") and str(each.get("id")) == call["id"])
+            at = next(same, free)
+        self._places[stated] = at
+        return call | {"index": at}
 
     def message(self) -> bytes:
         """The message as JSON, in the shape of an answer that was not streamed.
@@ -307,15 +331,14 @@ def _sum_with_list(old: list[Any], new: Any) -> list[Any]:
     return old
 
 
-def _placed(call: Any, known: Any) -> Any:
-    """A tool call delta with an index. Without one, it starts a new call if it has an id, else continues one.
-
-    Gemini's compatible endpoint sends complete calls without an index.
-    """
-    if not isinstance(call, dict) or _index(call) is not None:
-        return call
-    newest = max(map(_order, known), default=-1) if isinstance(known, list) else -1
-    return call | {"index": newest + 1 if call.get("id") or newest < 0 else newest}
+def _is_another(call: dict[str, Any], taken: dict[str, Any]) -> bool:
+    """True when the delta begins another call than the one so far, `taken`."""
+    ident, function = call.get("id"), call.get("function")
+    name = function.get("name") if isinstance(function, dict) else call.get("custom")
+    said = str((taken.get("function") or {}).get("arguments") or "")
+    is_whole = said.endswith("}") and isinstance(said_in(said.encode()), dict)
+    known = str(taken.get("id") or "")
+    return ident != known if ident and known else bool(name and is_whole)
 
 
 def _index(item: Any) -> int | None:
