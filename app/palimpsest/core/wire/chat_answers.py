@@ -6,6 +6,7 @@ Nothing here raises: an upstream may send anything. Deltas are summed by the rul
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any, Literal
 from palimpsest.core.wire.json_spans import raw_elements, raw_members, refuse_deeper
 from palimpsest.core.wire.json_text import decoded, encoded, verify
 from palimpsest.errors import InvalidJson
+
+_GIVEN_UP = re.compile(r"error|abort|cancel|interrupt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,11 @@ class AnsweredChoice:
     index: int
     message_body: bytes
     finish_reason: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """False where the reason says that the answer was given up: "error", "network_error", "abort"."""
+        return not _GIVEN_UP.search(self.finish_reason or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,13 +363,14 @@ def _order(item: Any) -> int:
 class Verdict:
     """What one frame's data means.
 
-    `finishes`: it gives the last choice its finish_reason; it and all later frames are held until
-    the commit (rule 15). `usage`: it carries counts and no choice, and is only for a client that
-    asked for them. `done`: it is `[DONE]`. `error`: it reports a failure; the answer is incomplete.
-    `opens`: it announces an answer without any of its content.
+    `finishes`: it gives the last choice its finish_reason; it and all later frames are held until the commit
+    (rule 15). `goes_on`: it carries more of an answer that had finished. `usage`: it carries counts and no
+    choice, and is only for a client that asked for them. `done`: it is `[DONE]`. `error`: it reports a
+    failure; the answer is incomplete. `opens`: it announces an answer without any of its content.
     """
 
     finishes: bool = False
+    goes_on: bool = False
     usage: bool = False
     done: bool = False
     error: bool = False
@@ -395,7 +404,7 @@ class Sum(ABC):
     """Sums the frames of one streamed answer.
 
     `usage` are the latest counts the upstream stated. `error` is the data of the first frame that reported a
-    failure. `unreadable` counts frames whose data was not a JSON object: with any, the sum may lack text.
+    failure. `unreadable` counts frames that should be objects and cannot be read: the sum lacks their text.
     `is_done` is true after `[DONE]`. `response_id` is the id by which a later request may continue the
     answer, None for chat completions.
     """
@@ -433,8 +442,7 @@ class Sum(ABC):
 
     def _add_invalid(self, said: Any, data: bytes) -> Verdict:
         """Handles data that is not a JSON object."""
-        del said, data
-        self.unreadable += 1
+        self.unreadable += said is None and data.lstrip().startswith(b"{")
         return ORDINARY
 
     def _failed(self, data: bytes) -> Verdict:
@@ -477,13 +485,17 @@ class Assembly(Sum):
         choices = said.get("choices")
         if not choices or not isinstance(choices, list):
             return _USAGE if isinstance(counts, dict) else ORDINARY
-        was_finished = self._finished > 0 and self.is_finished
+        was_finished, adds = self._finished > 0 and self.is_finished, False
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
-                self._extend(choice, position)
-        return FINISHES if self._finished and self.is_finished and not was_finished else ORDINARY
+                adds |= self._extend(choice, position)
+        goes_on = was_finished and adds
+        if self._finished and self.is_finished and (goes_on or not was_finished):
+            return Verdict(finishes=True, goes_on=goes_on)
+        return ORDINARY
 
-    def _extend(self, part: dict[str, Any], position: int) -> None:
+    def _extend(self, part: dict[str, Any], position: int) -> bool:
+        """Adds one choice of a chunk; True when it holds something of the answer."""
         index = part.get("index")
         place = index if isinstance(index, int) else position
         choice = self._choices.get(place)
@@ -501,6 +513,7 @@ class Assembly(Sum):
             if choice.finish_reason is None:
                 self._finished += 1
             choice.finish_reason = reason
+        return isinstance(delta, dict) and any(value for key, value in delta.items() if key != "role")
 
     def _add_invalid(self, said: Any, data: bytes) -> Verdict:
         # Gemini wraps an error in an array.

@@ -144,7 +144,8 @@ class Relay:
             async for chunk in self.answer.chunks():
                 size += len(chunk)
                 pieces.append(chunk)
-                if size > most_bytes:
+                # Some servers send blank lines until the answer is there, so that nobody gives up.
+                if size > most_bytes or (len(pieces) == 1 and chunk.isspace()):
                     await self._begin()
                     await client.body(b"".join(pieces))
                     pieces = []
@@ -203,10 +204,12 @@ class Relay:
             answers = await self.means.reader.read_long_answers(bodies, self.turn.model)
         except RequestError:
             answers = ()
+        is_whole = all(choice.is_whole for choice in read.choices)
         return Outcome(
-            state="done" if answers else "failed",
+            state=("done" if is_whole else "incomplete") if answers else "failed",
             status=status,
-            answers=answers,
+            answers=answers if is_whole else tuple([each for each in answers if each.can_stand_cut]),
+            answer_state="live" if is_whole else "incomplete",
             finish_reason=read.choices[0].finish_reason if read.choices else None,
             usage=read.usage,
             response_id=read.response_id,
@@ -259,6 +262,7 @@ class Relay:
                         await self._commit(holdback, self._outcome(holdback))
                     if not self.client.started:
                         raise
+                    await self.client.body(holdback.release())
                     await self._fail_in_band(holdback, cut)
                 holdback.finish()
                 if holdback.is_empty and (overflow := self._overflow(b"")):
@@ -280,9 +284,6 @@ class Relay:
             self.client.entry.refused("error_in_stream")
         self.means.answered(self.turn, self.shown, outcome)
         if is_committed:
-            # The usage came after the end: it is added to the record in the background.
-            if assembly.usage is not None:
-                self.means.jobs.start(self._note(outcome))
             await self.client.end()
             return
         await self._commit(holdback, outcome)
@@ -342,7 +343,8 @@ class Relay:
         """The outcome of a streamed answer as received so far."""
         assembly = holdback.assembly
         choices, has_ended = assembly.choices(), assembly.is_finished or assembly.is_done
-        is_whole = has_ended and assembly.error is None and holdback.is_readable
+        is_whole = has_ended and assembly.error is None and not assembly.unreadable and holdback.is_readable
+        is_whole = is_whole and all(choice.is_whole for choice in choices)
         try:
             bodies = [choice.message_body for choice in choices]
             answers = self.means.reader.read_answers(bodies, self.turn.model)
