@@ -179,7 +179,7 @@ async def test_words_of_a_request_teach_nothing(line: Line, place: str, quote: s
     await attack(line, place, quote)
 
 
-@pytest.mark.parametrize("place", ["role", "parts", "escaped", "model"])
+@pytest.mark.parametrize("place", ["role", "name", "escaped", "model"])
 async def test_the_control_that_trusts_all_words_is_found_out(
     line: Line, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

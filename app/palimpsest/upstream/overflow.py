@@ -203,11 +203,13 @@ _LLAMA_CPP = _pattern(r"context[ _](?:shift|size)|kv[ _](?:cache|size)")
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+|[\n。；！]")
 # Long enough to be a text of the request, in quotation marks.
 _QUOTATION = re.compile(r"(?<!\w)['\"`“‘«](.{9,}?)['\"`”’»](?!\w)")
+_ESCAPE = re.compile(r"\\+(?:[nrt]|u[0-9a-f]{4})")
+# Between words that a server joined without a space.
+_GLUED = re.compile(r"[\d_]+")
 # Such sentences count something else than tokens.
 _NO_TOKENS = _pattern(r"\b(?:string|array|characters?|chars|bytes)\b|\d ?[kmg]i?b\b")
 
-# With the words beside it.
-_NUMBER = re.compile(r"((?:\w+\W+)?)\b(\d[\d,]{2,})\b(?=((?:\W+\w+)?))")
+_NUMBER = re.compile(r"\b\d[\d,]{2,}\b")
 _N = r"(?!2013\))(\d[\d,]{2,})"
 # In order of trust: the first that matches gives the window. MiniMax puts its error code 2013 there.
 _WINDOWS = (
@@ -266,7 +268,8 @@ def classify(
     is_other_fault = status == 500 and not _LLAMA_CPP.search(text)
     if not text or is_other_fault or codes & _RATE_CODES or _RATE.search(text):
         return None
-    # What the server quotes in marks is never its own.
+    # What the server quotes in marks is never its own; escapes in what it quotes are spaces.
+    text = _ESCAPE.sub(" ", text)
     text = _QUOTATION.sub(lambda found: " … " if _is_quoted(found[1], sent) else found[0], text)
     about, of_answer = _sentences(text)
     numbers = [number for sentence in about for number in _numbers(sentence, sent)]
@@ -276,7 +279,7 @@ def classify(
         of_answer, about = [text[answer.start() :]], []
     elif (
         any(map(_CODE.fullmatch, codes))
-        or any(not sent.hold(match[0]) for match in found)
+        or any(not sent.hold(match[0]) and not sent.hold(_GLUED.sub(" ", match[0])) for match in found)
         or (is_ours and len(set(numbers)) > 1 and any(map(_MEASURED.search, about)))
         or (is_large and not of_answer and about)
     ):
@@ -310,9 +313,9 @@ def _sentences(text: str) -> tuple[list[str], list[str]]:
 def _numbers(sentence: str, sent: SentRequest) -> Iterator[int]:
     """The numbers of a sentence that are counts of tokens, and not the request's own words."""
     if not _NO_TOKENS.search(sentence):
-        for found in _NUMBER.finditer(sentence):
-            if not sent.hold("".join(found.groups())):
-                yield int(found[2].replace(",", ""))
+        for number in _NUMBER.findall(sentence):
+            if not sent.hold(number):
+                yield int(number.replace(",", ""))
 
 
 def _prompt(about: list[str], numbers: list[int], counts: dict[str, int], sent: SentRequest) -> Overflow:
