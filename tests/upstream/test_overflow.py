@@ -49,7 +49,9 @@ def test_numbers_are_told_apart_by_our_own_count(message: str, window: int, toke
 
 def test_the_server_alone_states_counts() -> None:
     own = {"message": "request too long for the context size", "n_prompt_tokens": 6030, "n_ctx": 4096}
-    assert classify(400, [], json.dumps({"error": own}).encode()) == prompt(4096, 6030)
+    assert classify(400, [], json.dumps({"error": own}).encode(), SentRequest(tokens=5500)) == prompt(
+        4096, 6030
+    )
 
 
 # Without words.

@@ -65,8 +65,8 @@ async def test_a_question_of_its_own() -> None:
     (request,) = server.requests
     assert (request.method, request.target) == ("POST", "/v1/responses")
     assert request.body == (
-        b'{"model":"m","instructions":"Keep the record.","input":[%b],"store":false,"max_output_tokens":100,'
-        b'"temperature":0}' % USER
+        b'{"model":"m","temperature":0,"instructions":"Keep the record.","input":[%b],"store":false,'
+        b'"max_output_tokens":100}' % USER
     )
     assert request.header("authorization") == "Bearer caller"
 

@@ -94,19 +94,12 @@ class IdleConnections:
             connection.transport.close()
 
 
-class _AnyLength(int):
-    """The length of a body that ends with the connection, as uvicorn counts it down."""
-
-    def __lt__(self, other: object) -> bool:
-        return False
-
-    def __sub__(self, other: int) -> _AnyLength:
-        return self
-
-    def __ne__(self, other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
+# The length of a body that ends with the connection, as uvicorn counts it down.
+_ANY_LENGTH: Any = type(
+    "AnyLength",
+    (int,),
+    {"__lt__": lambda *_: False, "__ne__": lambda *_: False, "__sub__": lambda self, _: self},
+)
 
 
 class PlainHttp(HttpToolsProtocol):
@@ -153,7 +146,7 @@ class PlainHttp(HttpToolsProtocol):
         self._idle.leave(self)
         super().on_headers_complete()
         if self.cycle.scope["http_version"] == "1.0":
-            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _AnyLength()
+            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _ANY_LENGTH()
 
     def data_received(self, data: bytes) -> None:
         """As uvicorn does it, with the offer of HTTP/2 removed from a request's head."""

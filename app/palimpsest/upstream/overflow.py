@@ -62,6 +62,11 @@ class SentRequest:
     def _size(self) -> int:
         return sum(map(len, self._parts))
 
+    def near(self, numbers: Iterable[int]) -> list[int]:
+        """Those that may be the server's count of this prompt, the nearest to ours first."""
+        about = (one for one in numbers if self.tokens <= 2 * one <= 4 * self.tokens)
+        return sorted(about, key=lambda one: abs(one - self.tokens))
+
     def hold(self, words: str) -> bool:
         """True when three successive words of `words` (all, if fewer) occur in the request.
 
@@ -132,13 +137,13 @@ class Overflow:
 _STATUSES = frozenset({200, 400, 413, 422, 500})
 # Members with the server's messages and codes, at any depth. Other members of an error body (echoed input,
 # debug fields) are not read, so that a quoted message never counts as the server's.
-_MESSAGE_KEYS = frozenset(
-    {"message", "error", "detail", "details", "code", "type", "msg", "errors", "raw", "metadata", "status"}
+_MESSAGE_KEYS = re.compile(
+    r"(?:message|errors?|details?|code|type|msg|raw|metadata|status|n_(?:prompt_tokens|ctx))\Z"
 )
 _DEPTH = 6
 # Members whose codes and counts are the server's own; below any other member it may quote whole objects.
 _OWN_KEYS = frozenset({"error"})
-_COUNTS = ("n_ctx", "n_prompt_tokens")
+_CODE_KEYS = frozenset({"code", "type", "status"})
 # Only the beginning of an error is read: the message is there, and the rest may be an HTML page.
 _READ_BYTES = 64 * 1024
 
@@ -150,19 +155,19 @@ def _pattern(words: str) -> re.Pattern[str]:
 # Codes and types, as "context_length_exceeded"; 1261 is z.ai's.
 _CODE = _pattern(
     r"(?:context|prompt|input|tokens?)_?\w*(?:exceed|limit|too_(?:long|large|many)|overflow)|exceed\w*context"
-    r"|request_(?:entity_)?too_large|1261"
+    r"|request_(?:entity_)?too_large|\b1261\b"
 )
 _RATE = _pattern(
-    r"rate.?limit|(?:tokens|requests|characters|messages) (?:per|every|/) ?(?:min|day|hour|sec|month)"
+    r"^\D*(?:401|402|403|429)\b|rate.?limit"
+    r"|(?:tokens|requests|characters|messages) (?:per|every|/) ?(?:min|day|hour|sec|month)"
     r"|\b[TR]P[MDHS]\b|quota|credits|billing|balance|throttl|\bbudget (?:has|exceed)|max budget|please wait"
     r"|try again (?:in|later)|too many requests|concurren"
 )
-_RATE_CODES = frozenset({"401", "402", "403", "429"})
 # What is measured, other than the prompt. It remains the subject of the sentences that follow.
 _OTHER = _pattern(
     r"\b(?:images?|pictures?|photos?|audio|videos?|pixels?|attachments?|pdfs?)\b(?!.*token)"
     r"|\bfiles? (?:size|too|exceed|is)|\btools?\W{1,3}(?:call\W+)?(?:arg|array|name|desc|schema|choice)"
-    r"|metadata|\.(?:id|name|url|filename)\b|['\"`](?:user|stop|seed|tools|functions|name|n)['\"`]"
+    r"|metadata|_key\b|\.(?:id|name|url|filename)\b|['\"`](?:user|stop|seed|tools|functions|name|n)['\"`]"
     r"|\bstop sequences|logprobs|time(?:d )?.?out|nest|depth|schema\b|api.?key"
 )
 # The longest answer, its limits, and where it alone is refused whatever else the sentence names.
@@ -175,9 +180,10 @@ _LIMITS = _pattern(
 )
 
 _SUBJECT = (
-    r"(?:context|prompt|\binput|n_ctx|kv[ _](?:cache|size)|(?:seq\w*|model|max\w*)[ _]len|length of the"
-    r"|token limit|message tokens|tokens in (?:the |your )?request|history|conversation"
-    r"|(?:content|text|output|arguments)'?: string|messages'?: array|上下文|输入|提示词)"
+    r"(?:context|prompt|\binput|n_ctx|kv[ _](?:cache|size)|(?:seq\w*|model|max\w*)[ _]len|length of (?:the"
+    r"|your)|tokens? limit|total[ _]tokens|messages?(?= (?:is |are )?too)|message tokens|history|conversation"
+    r"|tokens in (?:the |your )?request|(?:content|text|output|arguments)'?: string|messages'?: array"
+    r"|上下文|输入|提示词)"
 )
 _MORE = (
     r"(?:exceed|too (?:long|large|many|big|much)|over(?:flow|long|size|limit| the\b)|more than|beyond"
@@ -192,7 +198,7 @@ _TOO_LONG = _pattern(
     rf"(?:{_SUBJECT}.{{0,100}}?{_EXCESS}|{_EXCESS}.{{0,80}}?{_SUBJECT})\w*(?:\W{{1,4}}\w+){{0,2}}"
 )
 # Words of length: enough beside our own count.
-_MEASURED = _pattern(r"token|prompt|context|length|window|\binput")
+_MEASURED = _pattern(r"token|prompt|context|length|window|\binput|request|message|model")
 # Enough of a long prompt.
 _LONG = _pattern(
     rf"(?:{_SUBJECT}|tokens?|message|conversation|history|request|body|payload|content|text|length|长度).*{_MORE}"
@@ -209,10 +215,12 @@ _GLUED = re.compile(r"[\d_]+")
 # Such sentences count something else than tokens.
 _NO_TOKENS = _pattern(r"\b(?:string|array|characters?|chars|bytes)\b|\d ?[kmg]i?b\b")
 
-_NUMBER = re.compile(r"\b\d[\d,]{2,}\b")
-_N = r"(?!2013\))(\d[\d,]{2,})"
+# Windows and prompts of at least 1,000 tokens.
+_NUMBER = re.compile(r"\b\d[\d,]{3,}\b")
+_N = r"(?!2013\))(\d[\d,]{3,})"
 # In order of trust: the first that matches gives the window. MiniMax puts its error code 2013 there.
 _WINDOWS = (
+    _pattern(rf"n_ctx {_N}"),
     _pattern(rf"\d(?: tokens)?\)? > {_N}"),
     _pattern(rf"\[\d+, ?{_N}\]"),
     _pattern(
@@ -252,47 +260,36 @@ def classify(
     spoken = [one for root in roots for one in _error_strings("message", root, _DEPTH, is_own=True)]
     if not roots and status != 200:
         spoken = [("message", body.decode("utf-8", "replace"), False)]
-    text = "\n".join(dict.fromkeys(said for _, said, _ in spoken))
-    # The server's codes and counts, not those of a quoted object.
-    codes = {
-        said.lower()
+    # The server's codes, not those of a quoted object.
+    codes = " ".join(
+        said
         for key, said, is_own in spoken
-        if key in ("code", "type", "status") and (is_own or not sent.hold(f"{key} {said}"))
-    }
-    counts = {
-        name: number
-        for root in roots
-        for name, number in _counts(root, _DEPTH)
-        if not sent.hold(f"{name} {number}")
-    }
-    is_other_fault = status == 500 and not _LLAMA_CPP.search(text)
-    if not text or is_other_fault or codes & _RATE_CODES or _RATE.search(text):
+        if key in _CODE_KEYS and (is_own or not sent.hold(f"{key} {said}"))
+    )
+    text = "\n".join(dict.fromkeys(said for key, said, _ in spoken if key not in _CODE_KEYS))
+    is_fault = status == 500 and not _LLAMA_CPP.search(text)
+    if not spoken or is_fault or _RATE.search(f"{codes} {text}"):
         return None
     # What the server quotes in marks is never its own; escapes in what it quotes are spaces.
-    text = _ESCAPE.sub(" ", text)
-    text = _QUOTATION.sub(lambda found: " … " if _is_quoted(found[1], sent) else found[0], text)
+    text = _QUOTATION.sub(
+        lambda found: " " if found[1].count(" ") + 1 >= _QUOTED_WORDS and sent.hold(found[1]) else found[0],
+        _ESCAPE.sub(" ", text),
+    )
     about, of_answer = _sentences(text)
-    numbers = [number for sentence in about for number in _numbers(sentence, sent)]
-    is_ours = any(sent.tokens <= 2 * number <= 4 * sent.tokens for number in numbers)
-    found = [match for sentence in about for match in _TOO_LONG.finditer(sentence)]
     if answer := _ANSWER_ONLY.search(text):
-        of_answer, about = [text[answer.start() :]], []
-    elif (
-        any(map(_CODE.fullmatch, codes))
-        or any(not sent.hold(match[0]) and not sent.hold(_GLUED.sub(" ", match[0])) for match in found)
-        or (is_ours and len(set(numbers)) > 1 and any(map(_MEASURED.search, about)))
-        or (is_large and not of_answer and about)
-    ):
-        return _prompt(about, numbers, counts, sent)
+        about, of_answer = [], [text[answer.start() :]]
+    numbers = [number for sentence in about for number in _numbers(sentence, sent)]
+    found = [match[0] for sentence in about for match in _TOO_LONG.finditer(sentence)]
+    is_measured = bool(sent.near(numbers)) and len(set(numbers)) > 1 and any(map(_MEASURED.search, about))
+    is_stated = any(not sent.hold(words) and not sent.hold(_GLUED.sub(" ", words)) for words in found)
+    is_bare = is_large and about and not of_answer
+    if not answer and (is_stated or is_measured or is_bare or _CODE.search(codes)):
+        return _prompt(about, numbers, sent)
     if of_answer:
         most = [number for sentence in of_answer for number in _numbers(sentence, sent)]
         return Overflow("output", min(most, default=None)) if not sent.hold(of_answer[0]) else None
     is_likely = sent.is_near and (found or any(map(_LONG.search, about)))
     return Overflow("prompt") if is_likely else None
-
-
-def _is_quoted(words: str, sent: SentRequest) -> bool:
-    return len(words.split()) >= _QUOTED_WORDS and sent.hold(words)
 
 
 def _sentences(text: str) -> tuple[list[str], list[str]]:
@@ -318,26 +315,20 @@ def _numbers(sentence: str, sent: SentRequest) -> Iterator[int]:
                 yield int(number.replace(",", ""))
 
 
-def _prompt(about: list[str], numbers: list[int], counts: dict[str, int], sent: SentRequest) -> Overflow:
+def _prompt(about: list[str], numbers: list[int], sent: SentRequest) -> Overflow:
     """The overflow with its numbers; one of the answer where that is as long as the window by itself."""
-    sums = {one + other for one, other in combinations(numbers, 2)} | {sent.answer_tokens}
-    ours = [one for one in numbers if one not in sums and sent.tokens <= 2 * one <= 4 * sent.tokens]
-    told = "\n".join(sentence for sentence in about if not _NO_TOKENS.search(sentence))
-    window = counts.get("n_ctx")
+    told, window = "\n".join(sentence for sentence in about if not _NO_TOKENS.search(sentence)), None
     for pattern in _WINDOWS:
         stated = [int(each[1].replace(",", "")) for each in pattern.finditer(told) if not sent.hold(each[0])]
         window = window or min(stated, default=None)
-    nearest = min(
-        (one for one in ours if one != window), key=lambda one: abs(one - sent.tokens), default=None
-    )
-    prompt_tokens = counts.get("n_prompt_tokens") or nearest
-    if window is None and nearest is not None:
-        window = max((one for one in numbers if one < nearest <= 2 * one), default=None)
+    sums = {one + other for one, other in combinations(numbers, 2)} | {window, sent.answer_tokens}
+    ours = sent.near([one for one in numbers if one not in sums])
+    prompt_tokens = ours[0] if ours else None
+    if window is None and prompt_tokens:
+        window = max((one for one in numbers if one < prompt_tokens <= 2 * one), default=None)
     # An answer as long as the window leaves no room for any prompt. A shorter one does, so a shorter prompt
     # helps, even if the server blames max_tokens.
-    is_hopeless = (prompt_tokens or 0) <= (window or 0) <= sent.answer_tokens and bool(
-        window and prompt_tokens
-    )
+    is_hopeless = window and prompt_tokens and prompt_tokens <= window <= sent.answer_tokens
     return Overflow("output" if is_hopeless else "prompt", window, prompt_tokens)
 
 
@@ -387,27 +378,14 @@ def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterato
         if depth and value.lstrip()[:1] in ("{", "["):
             inside = json_of(value.encode("utf-8", "replace"))
             yield from _error_strings(key, inside, depth - 1, is_own=False)
-    elif isinstance(value, int) and key == "code":
-        yield key, str(value), is_own
+    elif isinstance(value, int):
+        # llama.cpp states its counts in members of their own.
+        yield key, f"{key} {value}" if key[:2] == "n_" else str(value), is_own
     elif depth and isinstance(value, list):
         for item in value:
             yield from _error_strings(key, item, depth - 1, is_own=is_own)
     elif depth and isinstance(value, dict):
-        for name in (name for name in value if name in _MESSAGE_KEYS):
+        for name in filter(_MESSAGE_KEYS.match, value):
             inner = value[name]
             own = is_own and (name in _OWN_KEYS or not isinstance(inner, dict | list))
             yield from _error_strings(name, inner, depth - 1, is_own=own)
-
-
-def _counts(value: Any, depth: int) -> Iterator[tuple[str, int]]:
-    """Counts among the members of an error object itself."""
-    if isinstance(value, list) and depth:
-        for item in value:
-            yield from _counts(item, depth - 1)
-    elif isinstance(value, dict) and depth:
-        for name in value.keys() & _OWN_KEYS:
-            yield from _counts(value[name], depth - 1)
-        for name in _COUNTS:
-            count = value.get(name)
-            if isinstance(count, int) and not isinstance(count, bool) and count > 0:
-                yield name, count

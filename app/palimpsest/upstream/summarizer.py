@@ -101,18 +101,12 @@ class Question:
 class Dialect:
     """The optional fields that a model accepts; `limit` names the one that bounds the answer, "" for none.
 
-    `most_tokens` is the longest answer that it writes, 0: not known.
+    `most_tokens` is the longest answer that it writes, 0: not known. `without` are the fields it refuses.
     """
 
     limit: str
     most_tokens: int = 0
-    temperature: bool = True
-    usage: bool = True
-
-    @classmethod
-    def of(cls, question: Question, wire: Wire) -> Dialect:
-        """The dialect to try first. With `reasoning` in the request no temperature is accepted."""
-        return cls(wire.answer_limit, temperature=all(name != "reasoning" for name, _ in question.members))
+    without: frozenset[str] = frozenset()
 
     def tokens(self, question: Question) -> int:
         """The longest answer to ask for."""
@@ -125,25 +119,20 @@ _OF_THE_PROMPT = frozenset({"instructions", "prompt", "parallel_tool_calls"})
 
 def body_of(question: Question, wire: Wire, dialect: Dialect) -> bytes:
     """The request's body."""
-    fields: dict[str, Any] = {"model": question.model} | {
-        name: msgspec.Raw(raw)
-        for name, raw in question.members
-        if question.rides or name not in _OF_THE_PROMPT
-    }
+    names = {name for name, _ in question.members}
+    # The same history should give the same summary, unless the chat says otherwise. A model that reasons
+    # accepts no temperature.
+    fields: dict[str, Any] = {} if names & {"temperature", "reasoning"} else {"temperature": 0}
+    fields |= {name: msgspec.Raw(raw) for name, raw in question.members}
+    if question.streams:
+        fields |= {"stream": True} | ({"stream_options": {"include_usage": True}} if wire is CHAT else {})
+    dropped = dialect.without if question.rides else dialect.without | _OF_THE_PROMPT
+    fields = {"model": question.model} | {name: fields[name] for name in fields if name not in dropped}
     fields |= wire.question_fields(question.messages, question.rides)
     if dialect.limit:
         fields[dialect.limit] = dialect.tokens(question)
     if question.tools is not None:
         fields |= {"tools": msgspec.Raw(question.tools), "tool_choice": "none"}
-    if not dialect.temperature:
-        fields.pop("temperature", None)
-    else:
-        # The same history should give the same summary, if the chat does not say how it wants to be written.
-        fields.setdefault("temperature", 0)
-    if question.streams:
-        fields["stream"] = True
-        if dialect.usage and wire is CHAT:
-            fields["stream_options"] = {"include_usage": True}
     return msgspec.json.encode(fields)
 
 
@@ -158,11 +147,8 @@ def learned(reply: HttpReply, verdict: Overflow | None, question: Question, dial
     words, other = _REFUSED_LIMITS.get(dialect.limit, (None, ""))
     if words and words.search(said):
         return replace(dialect, limit=other)
-    if dialect.usage and question.streams and "stream_options" in said:
-        return replace(dialect, usage=False)
-    if dialect.temperature and "temperature" in said.lower():
-        return replace(dialect, temperature=False)
-    return dialect
+    refused = {field for field in ("stream_options", "temperature") if field in said.lower()}
+    return replace(dialect, without=dialect.without | refused)
 
 
 def _refused(reply: HttpReply) -> SummaryOutcome | None:
@@ -320,7 +306,7 @@ class Summarizer:
         if wire is not question.wire:
             # That API names the members differently.
             question = replace(question, members=())
-        dialect = self._dialects.of(place) or Dialect.of(question, wire)
+        dialect = self._dialects.of(place) or Dialect(wire.answer_limit)
         has_learned = False
         while True:
             body = body_of(question, wire, dialect)

@@ -381,10 +381,9 @@ class Resolver:
         history = self._store.history
         known = await history.known(namespace, talk.chains, session)
         place = talk.position(known[0].chain) if known else None
-        sent = talk.messages[place + 1] if place is not None and place + 1 < len(talk.messages) else None
-        if place is None or sent is None or sent.role != "assistant":
+        if place is None or place + 1 == len(talk.messages) or talk.messages[place + 1].role != "assistant":
             return False
-        before = talk.chains[place]
+        before, sent = talk.chains[place], talk.messages[place + 1]
         for point in known[:_MOST_TWINS]:
             for head in await history.heads(namespace, point.session):
                 rows = await history.messages(namespace, point.session, head.chain, before)
