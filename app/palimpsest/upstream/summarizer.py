@@ -124,8 +124,7 @@ def body_of(question: Question, wire: Wire, dialect: Dialect) -> bytes:
     # accepts no temperature.
     fields: dict[str, Any] = {} if names & {"temperature", "reasoning"} else {"temperature": 0}
     fields |= {name: msgspec.Raw(raw) for name, raw in question.members}
-    if question.streams:
-        fields |= {"stream": True} | ({"stream_options": {"include_usage": True}} if wire is CHAT else {})
+    fields |= wire.stream_fields if question.streams else {}
     dropped = dialect.without if question.rides else dialect.without | _OF_THE_PROMPT
     fields = {"model": question.model} | {name: fields[name] for name in fields if name not in dropped}
     fields |= wire.question_fields(question.messages, question.rides)
@@ -303,7 +302,7 @@ class Summarizer:
     ) -> tuple[int, SummaryOutcome]:
         """The status of the reply on this API, and what it says."""
         place = (question.model, wire)
-        if wire is not question.wire:
+        if wire != question.wire:
             # That API names the members differently.
             question = replace(question, members=())
         dialect = self._dialects.of(place) or Dialect(wire.answer_limit)

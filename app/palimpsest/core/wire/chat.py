@@ -68,4 +68,5 @@ CHAT = Wire(
     translated=translated_to_chat,
     answer_limit="max_tokens",
     question_fields=lambda messages, _: {"messages": [msgspec.Raw(message) for message in messages]},
+    stream_fields={"stream": True, "stream_options": {"include_usage": True}},
 )

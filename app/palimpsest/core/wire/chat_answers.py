@@ -485,17 +485,17 @@ class Assembly(Sum):
         choices = said.get("choices")
         if not choices or not isinstance(choices, list):
             return _USAGE if isinstance(counts, dict) else ORDINARY
-        was_finished, adds = self._finished > 0 and self.is_finished, False
+        was_finished = self._finished > 0 and self.is_finished
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
-                adds |= self._extend(choice, position)
-        goes_on = was_finished and adds
-        if self._finished and self.is_finished and (goes_on or not was_finished):
-            return Verdict(finishes=True, goes_on=goes_on)
-        return ORDINARY
+                self._extend(choice, position)
+        if was_finished:
+            deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict)]
+            goes_on = any(value for delta in deltas if isinstance(delta, dict) for value in delta.values())
+            return Verdict(finishes=True, goes_on=True) if goes_on else ORDINARY
+        return FINISHES if self._finished and self.is_finished else ORDINARY
 
-    def _extend(self, part: dict[str, Any], position: int) -> bool:
-        """Adds one choice of a chunk; True when it holds something of the answer."""
+    def _extend(self, part: dict[str, Any], position: int) -> None:
         index = part.get("index")
         place = index if isinstance(index, int) else position
         choice = self._choices.get(place)
@@ -513,7 +513,6 @@ class Assembly(Sum):
             if choice.finish_reason is None:
                 self._finished += 1
             choice.finish_reason = reason
-        return isinstance(delta, dict) and any(value for key, value in delta.items() if key != "role")
 
     def _add_invalid(self, said: Any, data: bytes) -> Verdict:
         # Gemini wraps an error in an array.

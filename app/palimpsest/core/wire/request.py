@@ -199,7 +199,7 @@ class Wire:
     API, byte for byte if it came by this API; None when it has no exact counterpart.
 
     Questions of our own: `answer_limit` is the member that bounds an answer. `question_fields` hold the
-    messages, which may ride on a client's prompt.
+    messages, which may ride on a client's prompt; `stream_fields` ask for a stream with its usage.
     """
 
     path: str
@@ -219,6 +219,7 @@ class Wire:
     translated: Callable[[bytes], bytes | None]
     answer_limit: str
     question_fields: Callable[[Sequence[bytes], bool], dict[str, Any]]
+    stream_fields: Mapping[str, Any]
 
     @property
     def name(self) -> str:

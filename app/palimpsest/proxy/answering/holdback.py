@@ -104,10 +104,10 @@ class Holdback:
             verdict = self._reads(frame)
             if verdict.goes_on:
                 place = None
-            if place is None and (verdict.finishes or verdict.done):
-                place = max(0, at)
             # Clients stop reading at `[DONE]`, whether or not a finish_reason came before it.
-            self.is_closed = self.is_closed or verdict.done
+            if verdict.finishes or verdict.done:
+                place = max(0, at) if place is None else place
+                self.is_closed = self.is_closed or verdict.done
             at += 0 if self._is_coded else len(frame)
         if self._to_come is not None:
             self._to_come -= len(chunk)

@@ -249,4 +249,5 @@ RESPONSES = Wire(
     translated=translated_to_items,
     answer_limit="max_output_tokens",
     question_fields=question_fields,
+    stream_fields={"stream": True},
 )
