@@ -116,8 +116,8 @@ class Admission:
 HEADER_BYTES = 64 * 1024
 # The paths of recorded exchanges; Azure's clients put a deployment's name into them.
 WIRES: Sequence[tuple[re.Pattern[str], Wire]] = (
-    (re.compile(r"/v1(?:/deployments/[^/]+)?/chat/completions/*"), CHAT),
-    (re.compile(r"/v1(?:/deployments/[^/]+)?/responses/*"), RESPONSES),
+    (re.compile(r"/v1/+(?:deployments/+[^/]+/+)?chat/+completions/*"), CHAT),
+    (re.compile(r"/v1/+(?:deployments/+[^/]+/+)?responses/*"), RESPONSES),
 )
 # All callers that the upstream has never accepted share the slots of this one.
 UNPROVEN = ""
@@ -132,7 +132,7 @@ _ORIGIN_REFUSED = (
     "Origin header says to server.cors_origins."
 )
 # An exchange where the proxy may answer compaction requests; otherwise passed through.
-COMPACT = re.compile(r"/v1/responses/compact/*")
+COMPACT = re.compile(r"/v1/+responses/+compact/*")
 
 
 _SLASHES, _IGNORED = re.compile(r"[/\\]"), re.compile(r"[\x00-\x20\x7f]+")

@@ -42,10 +42,10 @@ _API = (
 )
 API_ROUTES = [route for module in _API for route in module.api.routes]
 UI_ROUTES = [*pages.ui.routes, *session_pages.ui.routes]
-# Paths that clients append to their base URL.
+# Paths that clients append to their base URL, also those of Ollama's own API.
 _BELOW_V1 = re.compile(
     r"/(?:chat/completions|responses|completions|embeddings|models|messages|moderations|rerank|files|batches"
-    r"|images/\w+|audio/\w+|v1/?$)(?:/|$)"
+    r"|images/\w+|audio/\w+|v1/?$|api/(?:chat|generate|tags|show|embed|ps|version))(?:/|$)"
 )
 
 

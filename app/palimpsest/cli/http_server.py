@@ -9,6 +9,7 @@
   like nginx and Node.js, treats it as gone, since a client that has left sends the same FIN. But only a
   client that has left answers further bytes with a reset. So a half-closed client is sent bytes without
   meaning, and is given up when a reset arrives.
+* uvicorn sends chunks in HTTP/1.0, which has none: there the connection ends the body (RFC 9112, 6.1).
 """
 
 from __future__ import annotations
@@ -93,6 +94,14 @@ class IdleConnections:
             connection.transport.close()
 
 
+# The length of a body that ends with the connection, as uvicorn counts it down.
+_ANY_LENGTH: Any = type(
+    "AnyLength",
+    (int,),
+    {"__lt__": lambda *_: False, "__ne__": lambda *_: False, "__sub__": lambda self, _: self},
+)
+
+
 class PlainHttp(HttpToolsProtocol):
     """HTTP/1.1 without upgrades to HTTP/2, trailers dropped, half-closed connections kept."""
 
@@ -136,6 +145,8 @@ class PlainHttp(HttpToolsProtocol):
         self._is_head = False
         self._idle.leave(self)
         super().on_headers_complete()
+        if self.cycle.scope["http_version"] == "1.0":
+            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _ANY_LENGTH()
 
     def data_received(self, data: bytes) -> None:
         """As uvicorn does it, with the offer of HTTP/2 removed from a request's head."""

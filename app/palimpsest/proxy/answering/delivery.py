@@ -14,7 +14,7 @@ from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import UpstreamError
 from palimpsest.proxy.answer_kinds import IncomingAnswer, kind_of, read_of
-from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, words_sent
+from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.relay import Refusal, Relay, RelayMeans
 from palimpsest.proxy.client import Client
@@ -27,7 +27,7 @@ from palimpsest.proxy.reports import compaction_comment, exchange_headers
 from palimpsest.proxy.sessions.recorder import state_of_status
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
-from palimpsest.upstream.overflow import Overflow, RequestWords, classify
+from palimpsest.upstream.overflow import SentRequest, classify
 
 # Errors are short; the HTML error pages of gateways are longer and are relayed too.
 ERROR_BYTES = 4 * 1024 * 1024
@@ -94,13 +94,13 @@ class Delivery:
         hidden_log = self.recalling.begun(turn, shown) if shown.has_our_tools else None
         opening, body = self._opening(turn, shown, hidden_log)
         client.entry.body_digest = await offload(len(body), _digest, body)
-        near = self.recovery.is_near_window(turn, shown)
+        sent = self.recovery.sent(turn, shown)
         relaying = False
         client.entry.forwarded(self.destinations.of(turn.model).upstream.origin, turn, shown)
         try:
             async with opening as answer:
                 if answer.status >= 300:
-                    return await _refusal(answer, words_sent(turn, shown), near_window=near)
+                    return await _refusal(answer, sent)
                 kind = await kind_of(answer, asked_for_stream=turn.request.stream)
                 client.entry.answered()
                 relaying = True
@@ -111,7 +111,7 @@ class Delivery:
                 late = may_compact and self.recovery.may_fail_late(turn, shown)
                 relay = Relay(
                     *(self.relaying, turn, shown, answer, kind, client, self._headers(turn, shown)),
-                    *(may_compact, near, late, comment, hidden_log),
+                    *(sent if may_compact else None, late, comment, hidden_log),
                 )
                 return await (relay.body() if kind == "whole" else relay.stream())
         except UpstreamError as error:
@@ -179,7 +179,7 @@ def body_of(turn: Turn, shown: ForwardedView, *, may_continue: bool, may_pass: b
     return request.spliced(shown.view.messages)
 
 
-async def _refusal(answer: IncomingAnswer, request: RequestWords, *, near_window: bool) -> Refusal:
+async def _refusal(answer: IncomingAnswer, sent: SentRequest) -> Refusal:
     """The upstream's error; when its body breaks off, its status with an error body of ours."""
     try:
         read = await read_of(answer, ERROR_BYTES)
@@ -189,6 +189,5 @@ async def _refusal(answer: IncomingAnswer, request: RequestWords, *, near_window
         kept = [field for field in answer_headers(answer.headers, "replaced") if field[0].lower() != _TYPE]
         error = {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}
         return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], encoded({"error": error}), None)
-    verdict = classify(answer.status, answer.headers, read.plain, request=request, near_window=near_window)
-    overflow = verdict if isinstance(verdict, Overflow) else None
+    overflow = classify(answer.status, answer.headers, read.plain, sent)
     return Refusal(answer.status, answer.headers, read.raw, overflow)

@@ -329,8 +329,13 @@ class SummaryWriter:
                 )
                 outcome = await self._worker.ask(task, seconds)
             else:
-                tools = context.tools if reuses_prompt else None
-                question = Question(request.messages, model, request.max_tokens, tools, turn.wire, behind)
+                # Another model may not know the chat's members.
+                asked = turn.request if isinstance(turn, Turn) and model == turn.model else None
+                question = Question(
+                    *(request.messages, model, request.max_tokens, context.tools if reuses_prompt else None),
+                    *(turn.wire, behind or (asked.question_members if asked else ()), reuses_prompt),
+                    streams=asked is not None and asked.stream,
+                )
                 outcome = await self._summarizers.ask(question, context.outgoing(), seconds)
             used = 0
             if isinstance(outcome, QuestionAnswer):
@@ -471,7 +476,7 @@ def _prompt_tokens(context: CompactionContext, request: SummaryRequest, *, reuse
 
 @dataclass(frozen=True, slots=True)
 class AppendedQuestion:
-    """A question appended to a prompt, and the request members sent with it: see `Question.behind`."""
+    """A question appended to a prompt, and the request members sent with it."""
 
     request: RecordRequest
     behind: Members
@@ -528,9 +533,9 @@ def _behind(context: CompactionContext, kept: KeptAnswers) -> tuple[Members, Seq
     """
     turn = context.turn
     request = turn.request if isinstance(turn, Turn) else None
-    behind = turn.wire.prompt_members(request)
-    if behind is None:
+    if request is None and turn.wire.keeps_answers:
         return None
+    behind = request.question_members if request else ()
     if not isinstance(turn, Turn) or context.current is not None or not kept.may_continue(turn):
         return behind, None
     # The request itself sent the last messages, without its answer if there is one.

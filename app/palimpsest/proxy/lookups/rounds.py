@@ -49,7 +49,7 @@ from palimpsest.settings.serving import Limits
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
-from palimpsest.upstream.overflow import Overflow, RequestWords, classify
+from palimpsest.upstream.overflow import SentRequest, classify
 
 # Further calls get an error as result; each call is a search.
 _AT_ONCE = 8
@@ -351,9 +351,8 @@ class _Rounds:
 
     def _is_too_long(self, read: HeldAnswer) -> bool:
         """True for an error, read whole, that says that the prompt is too long."""
-        sent = RequestWords((self._turn.request.body, *self._messages))
-        verdict = classify(read.status, read.headers, read.plain, request=sent) if read.rest is None else None
-        return isinstance(verdict, Overflow)
+        sent = SentRequest((self._turn.request.body, *self._messages), tokens=self._shown.tokens)
+        return classify(read.status, read.headers, read.plain, sent) is not None
 
     async def _ask(self, body: bytes) -> IncomingAnswer:
         """The answer to one round. UpstreamError."""
