@@ -12,10 +12,12 @@ import sqlalchemy as sa
 from palimpsest.storage.database import Reading, Repository, from_snapshot, p
 from palimpsest.storage.exchanges import newest_of_sessions
 from palimpsest.storage.sql import (
+    DIGEST_BYTES,
     HAS_BODY,
     LIMIT,
     ONE,
     Query,
+    Where,
     among,
     bodies_of,
     columns_of,
@@ -30,7 +32,7 @@ from palimpsest.storage.sql import (
     sized,
     total_of,
 )
-from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, SESSIONS, VARIANTS
+from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, PREAMBLES, SESSIONS, VARIANTS
 
 # Sorts after every arrival.
 NEWEST = 2**62
@@ -187,10 +189,24 @@ class ExchangeLog(Repository):
         rows = await self._db.read_snapshot(rows_among(_NEWEST, sessions, namespace=namespace))
         return {session: LoggedExchange(*exchange) for session, *exchange in rows}
 
-    async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, bytes]:
-        """The first 2,000 bytes of the first user message of each of `sessions`."""
+    async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[bytes]]:
+        """The first four user messages of each of `sessions`, without those of side requests.
+
+        The first 8,000 bytes of each, as of `asked_beside`.
+        """
         rows = await self._db.read_snapshot(rows_among(_OPENINGS, sessions, namespace=namespace))
-        return {session: bytes(body) for session, body in rows if body is not None}
+        return {session: [bytes(body) for body in bodies if body is not None] for session, *bodies in rows}
+
+    async def asked_beside(
+        self, namespace: str, sessions: Sequence[str]
+    ) -> dict[str, list[tuple[bytes, bytes, bytes]]]:
+        """Instructions, last message and answer of the side requests and first requests of `sessions`."""
+        rows = await self._db.read_snapshot(rows_among(_ASKED_BESIDE, sessions, namespace=namespace))
+        found: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
+        for session, _, instructions, asked, answer in sorted(rows, key=itemgetter(0, 1)):
+            texts = bytes(instructions or b""), bytes(asked), bytes(answer)
+            found.setdefault(session, []).append(texts)
+        return found
 
     @from_snapshot
     def spellings(
@@ -209,20 +225,50 @@ class ExchangeLog(Repository):
         return found
 
 
-def _openings() -> Query:
+def _cut(bodies: Any) -> sa.ColumnElement[bytes]:
     """The bodies are cut by the database: one may have megabytes."""
-    first = (
-        sa.select(sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary))
+    return sa.func.substr(bodies.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary)
+
+
+def _openings() -> Query:
+    asked = EXCHANGES.c.arrival >= MESSAGES.c.arrival
+    mark = sa.select(EXCHANGES.c.mark).where(same_session(EXCHANGES, MESSAGES), asked)
+    mark_of = mark.order_by(EXCHANGES.c.arrival).limit(ONE).scalar_subquery()
+    said = (
+        sa.select(_cut(BODIES))
         .join(MESSAGES, HAS_BODY)
-        .where(
-            same_session(MESSAGES, SESSIONS),
-            MESSAGES.c.role == literal("user"),
-        )
+        .where(same_session(MESSAGES, SESSIONS), MESSAGES.c.role == literal("user"))
+        .where(sa.func.coalesce(mark_of, literal("")) != literal("side"))
         .order_by(MESSAGES.c.arrival)
         .limit(ONE)
-        .scalar_subquery()
     )
-    return sa.select(SESSIONS.c.id, first).where(among(SESSIONS.c.id), of_namespace(SESSIONS))
+    each = [said.offset(literal(place)).scalar_subquery() for place in range(_OPENING_MESSAGES)]
+    return sa.select(SESSIONS.c.id, *each).where(among(SESSIONS.c.id), of_namespace(SESSIONS))
+
+
+def _asked_beside() -> Query:
+    """A title is asked for near the beginning: arrivals count messages and requests."""
+    asked, answer = MESSAGES.alias("asked"), MESSAGES.alias("answer")
+    texts = [BODIES.alias(name) for name in ("instructions", "question", "reply")]
+    first = sa.func.substr(PREAMBLES.c.bodies, ONE, literal(DIGEST_BYTES), type_=sa.LargeBinary)
+    begins = EXCHANGES.c.arrival <= literal(_FIRST_ARRIVALS)
+    beside = sa.and_(EXCHANGES.c.mark == literal("side"), EXCHANGES.c.arrival <= literal(_EARLY_ARRIVALS))
+
+    def whose(bodies: Any, digest: sa.ColumnElement[bytes]) -> Where:
+        return sa.and_(bodies.c.namespace == EXCHANGES.c.namespace, bodies.c.digest == digest)
+
+    stated = sa.and_(same_session(PREAMBLES, EXCHANGES), PREAMBLES.c.digest == EXCHANGES.c.preamble)
+    replies = sa.and_(same_session(answer, EXCHANGES), answer.c.parent == EXCHANGES.c.head, answer.c.relayed)
+    return (
+        sa.select(EXCHANGES.c.session, EXCHANGES.c.arrival, *map(_cut, texts))
+        .join(asked, sa.and_(same_session(asked, EXCHANGES), asked.c.chain == EXCHANGES.c.head))
+        .join(answer, sa.and_(replies, answer.c.preamble == EXCHANGES.c.preamble))
+        .outerjoin(PREAMBLES, stated)
+        .outerjoin(texts[0], whose(texts[0], first))
+        .join(texts[1], whose(texts[1], asked.c.digest))
+        .join(texts[2], whose(texts[2], answer.c.digest))
+        .where(of_namespace(EXCHANGES), among(EXCHANGES.c.session), sa.or_(begins, beside))
+    )
 
 
 def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
@@ -278,7 +324,8 @@ def id_at(seconds: float) -> str:
 
 _COUNTED = ("prompt", "completion", "cached", "written")
 _MOST_TOTALS = 5_000
-_OPENING_BYTES = 2_000
+_OPENING_BYTES, _OPENING_MESSAGES = 8_000, 4
+_FIRST_ARRIVALS, _EARLY_ARRIVALS = 8, 64
 # Longer numbers are no numbers of exchanges.
 _DIGITS = 12
 _COLUMNS = columns_of(EXCHANGES, *LoggedExchange.__slots__)
@@ -289,6 +336,7 @@ _NUMBERED = _OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place
 _NAMED = _OF_SESSION.where(EXCHANGES.c.id == p("id"))
 _VARIANTS = sized(rows_in(VARIANTS, "chain", "digest", "created_at").where(among(VARIANTS.c.chain)))
 _NEWEST, _OPENINGS = sized(newest_of_sessions(_COLUMNS)), sized(_openings())
+_ASKED_BESIDE = sized(_asked_beside())
 _TOTALS = {by_day: _totals_since(by_day=by_day) for by_day in (True, False)}
 _TOTALS_OF = sized(_totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session)))
 _COMPACTED_AT = sized(_compacted_at())

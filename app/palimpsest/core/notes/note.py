@@ -28,6 +28,11 @@ class Note:
     subject: str = ""
     name: str = ""
 
+    @property
+    def said(self) -> str:
+        """The text, with its speaker in a group chat."""
+        return f"{self.name}: {self.text}" if self.name else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Notes:

@@ -26,6 +26,7 @@ from palimpsest.core.history.append import (
 )
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.message import Conversation, Message, chain_of, conversation_of, seed_of
+from palimpsest.core.history.read import before_added_lines
 from palimpsest.core.history.resolve import (
     Lookups,
     NeedsPath,
@@ -152,6 +153,8 @@ class Transcripts:
             self._held -= kept[1]
 
 
+# Messages of a question and its answer.
+_ANSWERED = 2
 _NOTHING = Conversation((), (), ())
 # Requests that may wait for the previous turn of their session: no person types eight turns ahead (rule 10).
 WAITING_APPENDS = 8
@@ -359,7 +362,16 @@ class Resolver:
                     path = await self._store.history.path(namespace, session, chain)
                     lookups = replace(lookups, path=tuple(path))
                 case placement:
-                    return placement
+                    break
+        if placement.found_by == "new" and (shorter := before_added_lines(talk, seed_of(namespace))):
+            # The client dropped the answer, and added to its question what was wrong with it.
+            points = await self._store.history.known(namespace, shorter, None)
+            asked = {k.session for k in points if k.preamble == facts.preamble}
+            if len(asked) == 1:
+                heads = await self._store.history.heads(namespace, session := asked.pop())
+                if all(head.depth <= _ANSWERED for head in heads):
+                    return replace(placement, session=session, found_by="retry")
+        return placement
 
     def _marked(self, lookups: Lookups) -> Lookups:
         """The lookups with points taken by now: other requests were placed while the store was read."""
