@@ -17,7 +17,6 @@ from palimpsest.storage.sql import (
     LIMIT,
     ONE,
     Query,
-    Where,
     among,
     bodies_of,
     columns_of,
@@ -190,10 +189,7 @@ class ExchangeLog(Repository):
         return {session: LoggedExchange(*exchange) for session, *exchange in rows}
 
     async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[bytes]]:
-        """The first four user messages of each of `sessions`, without those of side requests.
-
-        The first 8,000 bytes of each, as of `asked_beside`.
-        """
+        """The first four user messages of each of `sessions`, 8,000 bytes of each, as in `asked_beside`."""
         rows = await self._db.read_snapshot(rows_among(_OPENINGS, sessions, namespace=namespace))
         return {session: [bytes(body) for body in bodies if body is not None] for session, *bodies in rows}
 
@@ -201,9 +197,9 @@ class ExchangeLog(Repository):
         self, namespace: str, sessions: Sequence[str]
     ) -> dict[str, list[tuple[bytes, bytes, bytes]]]:
         """Instructions, last message and answer of the side requests and first requests of `sessions`."""
-        rows = await self._db.read_snapshot(rows_among(_ASKED_BESIDE, sessions, namespace=namespace))
         found: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
-        for session, _, instructions, asked, answer in sorted(rows, key=itemgetter(0, 1)):
+        reading = rows_among(_ASKED_BESIDE, sessions, namespace=namespace)
+        for session, instructions, asked, answer in await self._db.read_snapshot(reading):
             texts = bytes(instructions or b""), bytes(asked), bytes(answer)
             found.setdefault(session, []).append(texts)
         return found
@@ -225,49 +221,38 @@ class ExchangeLog(Repository):
         return found
 
 
-def _cut(bodies: Any) -> sa.ColumnElement[bytes]:
-    """The bodies are cut by the database: one may have megabytes."""
-    return sa.func.substr(bodies.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary)
+def _cut_bodies() -> sa.Select[tuple[bytes]]:
+    """Bodies, cut by the database: one may have megabytes."""
+    return sa.select(
+        sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary).label("body")
+    )
 
 
 def _openings() -> Query:
-    asked = EXCHANGES.c.arrival >= MESSAGES.c.arrival
-    mark = sa.select(EXCHANGES.c.mark).where(same_session(EXCHANGES, MESSAGES), asked)
-    mark_of = mark.order_by(EXCHANGES.c.arrival).limit(ONE).scalar_subquery()
-    said = (
-        sa.select(_cut(BODIES))
-        .join(MESSAGES, HAS_BODY)
-        .where(same_session(MESSAGES, SESSIONS), MESSAGES.c.role == literal("user"))
-        .where(sa.func.coalesce(mark_of, literal("")) != literal("side"))
-        .order_by(MESSAGES.c.arrival)
-        .limit(ONE)
-    )
-    each = [said.offset(literal(place)).scalar_subquery() for place in range(_OPENING_MESSAGES)]
+    said = _cut_bodies().join(MESSAGES, HAS_BODY).where(same_session(MESSAGES, SESSIONS))
+    users = said.where(MESSAGES.c.role == literal("user")).order_by(MESSAGES.c.arrival).limit(ONE)
+    each = [users.offset(literal(place)).scalar_subquery() for place in range(_OPENING_MESSAGES)]
     return sa.select(SESSIONS.c.id, *each).where(among(SESSIONS.c.id), of_namespace(SESSIONS))
 
 
 def _asked_beside() -> Query:
     """A title is asked for near the beginning: arrivals count messages and requests."""
     asked, answer = MESSAGES.alias("asked"), MESSAGES.alias("answer")
-    texts = [BODIES.alias(name) for name in ("instructions", "question", "reply")]
     first = sa.func.substr(PREAMBLES.c.bodies, ONE, literal(DIGEST_BYTES), type_=sa.LargeBinary)
-    begins = EXCHANGES.c.arrival <= literal(_FIRST_ARRIVALS)
+    own = _cut_bodies().where(BODIES.c.namespace == EXCHANGES.c.namespace)
+    digests = (first, asked.c.digest, answer.c.digest)
+    texts = [own.where(BODIES.c.digest == digest).scalar_subquery() for digest in digests]
     beside = sa.and_(EXCHANGES.c.mark == literal("side"), EXCHANGES.c.arrival <= literal(_EARLY_ARRIVALS))
-
-    def whose(bodies: Any, digest: sa.ColumnElement[bytes]) -> Where:
-        return sa.and_(bodies.c.namespace == EXCHANGES.c.namespace, bodies.c.digest == digest)
-
-    stated = sa.and_(same_session(PREAMBLES, EXCHANGES), PREAMBLES.c.digest == EXCHANGES.c.preamble)
     replies = sa.and_(same_session(answer, EXCHANGES), answer.c.parent == EXCHANGES.c.head, answer.c.relayed)
+    stated = sa.and_(same_session(PREAMBLES, EXCHANGES), PREAMBLES.c.digest == EXCHANGES.c.preamble)
     return (
-        sa.select(EXCHANGES.c.session, EXCHANGES.c.arrival, *map(_cut, texts))
+        sa.select(EXCHANGES.c.session, *texts)
         .join(asked, sa.and_(same_session(asked, EXCHANGES), asked.c.chain == EXCHANGES.c.head))
         .join(answer, sa.and_(replies, answer.c.preamble == EXCHANGES.c.preamble))
         .outerjoin(PREAMBLES, stated)
-        .outerjoin(texts[0], whose(texts[0], first))
-        .join(texts[1], whose(texts[1], asked.c.digest))
-        .join(texts[2], whose(texts[2], answer.c.digest))
-        .where(of_namespace(EXCHANGES), among(EXCHANGES.c.session), sa.or_(begins, beside))
+        .where(of_namespace(EXCHANGES), among(EXCHANGES.c.session))
+        .where(sa.or_(EXCHANGES.c.arrival <= literal(_FIRST_ARRIVALS), beside))
+        .order_by(EXCHANGES.c.arrival)
     )
 
 
