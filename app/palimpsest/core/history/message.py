@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
 # A compaction of the Responses API, whose content only its maker can read.
@@ -68,9 +69,17 @@ def chain_of(parent: bytes, canonical: bytes) -> bytes:
     return sha256(parent + canonical).digest()
 
 
+# None for most messages: read without a step of the interpreter for each.
+_AS_RESULT = attrgetter("as_result")
+
+
+def _is_preamble(message: Message) -> bool:
+    return message.role == "system" or (message.role == "developer" and not message.is_compaction)
+
+
 def conversation_of(messages: Sequence[Message], seed: bytes) -> Conversation:
     """The conversation in `messages`: leading instructions apart (rule 1), the rest chained from `seed`."""
-    preamble = tuple(takewhile(lambda each: each.is_instruction and not each.is_compaction, messages))
+    preamble = tuple(takewhile(_is_preamble, messages))
     spoken = tuple(messages[len(preamble) :])
     return Conversation(preamble, spoken, chains_of(spoken, seed))
 
@@ -105,13 +114,12 @@ class Conversation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", self.names or self.chains)
         object.__setattr__(self, "_positions", {c: i for i, c in enumerate(self.chains)})
-        messages = self.messages
-        outputs = [i for i, message in enumerate(messages) if i and message.as_result is not None]
-        if outputs:
-            read = list(messages)
-            for i in outputs:
-                if messages[i - 1].commands and (result := messages[i].as_result) is not None:
-                    read[i] = result
+        results = tuple(map(_AS_RESULT, self.messages))
+        if any(results):
+            pairs = zip((None, *self.messages), self.messages, results, strict=False)
+            read = [
+                result if result and before and before.commands else said for before, said, result in pairs
+            ]
             object.__setattr__(self, "messages", tuple(read))
 
     def position(self, chain: bytes) -> int | None:

@@ -122,7 +122,8 @@ def _message(raw: bytes, fields: dict[str, Any], role: str, count: TokenCount) -
         # A float is less exact than what was sent: 0.1 and 0.1000000000000000055 would be one number.
         exact = as_chat(loads_with(raw, number)) | ({"role": role} if role else {})
     calls = _calls(fields) if role == "assistant" else ()
-    text = text_of_fields(fields) or "" if role in ("user", "assistant") and not calls else ""
+    content = fields.get("content")
+    text = content if isinstance(content, str) else text_of_fields(fields) or ""
     message = Message(
         raw=raw,
         digest=sha256(raw).digest(),
@@ -132,10 +133,11 @@ def _message(raw: bytes, fields: dict[str, Any], role: str, count: TokenCount) -
         fields=fields,
         calls=calls,
         answers=_answers(fields) if role == "tool" else None,
-        commands=role == "assistant" and _COMMAND.search(text) is not None,
+        commands=role == "assistant" and not calls and _COMMAND.search(text) is not None,
     )
-    is_output = role == "user" and _OUTPUT.match(text) is not None
-    return replace(message, as_result=replace(message, role="tool")) if is_output else message
+    if role == "user" and _OUTPUT.match(text):
+        return replace(message, as_result=replace(message, role="tool"))
+    return message
 
 
 def _holds_float(value: object) -> bool:
