@@ -91,6 +91,16 @@ async def test_a_carrier_names_the_session_and_is_named(
         assert sent.header(header) == (None if carrier == "x-session-id" else value)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+async def test_a_name_beyond_ascii_is_read_as_it_was_meant(line: Line, encoding: str) -> None:
+    name = f"Gespräch-{uuid.uuid4().hex}"
+    line.upstream.expects(replies(answer_body("Hello.")))
+    body = json.dumps({"model": "m", "messages": [user("Hello.")]}).encode()
+    reply = await line.asks(post(body, [(b"x-session-id", name.encode(encoding))]))
+    found = await line.http.get("/api/sessions", headers={"authorization": "Bearer key-1"})
+    assert (reply.status, found.json()["sessions"][0]["name"]) == (200, name)
+
+
 @pytest.mark.spec("W26")
 async def test_carriers_count_in_their_order(line: Line) -> None:
     left = list(CARRIED)

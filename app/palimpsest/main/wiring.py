@@ -307,7 +307,6 @@ class Parts:
                 body_bytes=ConcurrencyLimit(_BODIES * limits.body_bytes, limits.caller_share),
             ),
             access=self.access,
-            compacts=settings.upstream.compaction_requests != "upstream",
         )
         # Keys may get limits while the server runs.
         general = RetentionLimits(settings.retention.days, settings.retention.max_bytes)

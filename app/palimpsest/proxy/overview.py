@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from palimpsest.core.budget.upstream_counts import as_theirs
+from palimpsest.core.history.quotes import title_in
 from palimpsest.core.utc import DAY, day_of
+from palimpsest.core.view.clients import first_words
 from palimpsest.core.view.compaction import Author
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
@@ -208,6 +210,7 @@ class Overviews:
         asked = await self.store.exchanges.newest_finished(namespace, names)
         newest = await log.newest(namespace, names)
         openings = await log.openings(namespace, names)
+        asked_beside = await log.asked_beside(namespace, names)
         compacted = await log.compacted_at(namespace, names)
         sums = await self.of_sessions(namespace, names)
         listed = []
@@ -219,7 +222,7 @@ class Overviews:
             listed.append(
                 ListedSession(
                     row=row,
-                    title=title_of(openings.get(row.id)),
+                    title=title_of(openings.get(row.id, ()), asked_beside.get(row.id, ())),
                     tokens=as_theirs(last.tokens_full, ratio) if last else None,
                     sent_tokens=None if sent is None else as_theirs(sent, ratio),
                     window_tokens=self.windows.known(model, namespace).tokens,
@@ -285,14 +288,14 @@ def _failures(totals: Iterable[Total]) -> list[FailureCount]:
 
 _TITLE_CHARS = 80
 # A text of a message's JSON, as far as it goes.
-_SAID = re.compile(rb'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.)*)')
+_SAID = re.compile(rb'"(?:content|text|instructions)"\s*:\s*"((?:[^"\\]|\\.)*)')
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSession:
     """A session of a list. Tokens are the model's.
 
-    `title`: its first words, "" where there are none. `tokens`: its newest whole prompt, and `sent_tokens`
+    `title`: see `title_of`. `tokens`: its newest whole prompt, and `sent_tokens`
     what was sent of it; None without an answered request. `compacted_at`: how large the whole prompt was at
     each compaction, ascending.
     """
@@ -307,18 +310,27 @@ class ListedSession:
     sums: Sums
 
 
-def title_of(opening: bytes | None) -> str:
-    """The first words of a session, from the beginning of its first user message; "" without any."""
-    found = _SAID.search(opening or b"")
-    if found is None:
-        return ""
-    try:
-        text = str(decoded(b'"' + found[1] + b'"'))
-    except InvalidJson:
-        # Cut within a letter or an escape.
-        text = found[1].decode("utf-8", "replace")
-    line = " ".join(text.split())
+def title_of(openings: Iterable[bytes], asked_beside: Iterable[Sequence[bytes]]) -> str:
+    """The title that the client was answered when it asked for one, else a person's first words; "" without.
+
+    `openings` are the beginnings of the first user messages, `asked_beside` those of requests: instructions,
+    the newest message, the answer.
+    """
+    titles = [title for texts in asked_beside if (title := title_in(*map(_text_in, texts)))]
+    line = " ".join((titles[-1] if titles else first_words([*map(_text_in, openings)])).split())
     return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
+
+
+def _text_in(body: bytes) -> str:
+    """The texts of a message's JSON, which may be cut."""
+    texts = []
+    for found in _SAID.finditer(body):
+        try:
+            texts.append(str(decoded(b'"' + found[1] + b'"')))
+        except InvalidJson:
+            # Cut within a letter or an escape.
+            texts.append(found[1].decode("utf-8", "replace"))
+    return "\n".join(texts)
 
 
 MOST_FAILURES = 50

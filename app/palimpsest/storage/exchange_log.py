@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from palimpsest.storage.database import Reading, Repository, from_snapshot, p
 from palimpsest.storage.exchanges import newest_of_sessions
 from palimpsest.storage.sql import (
+    DIGEST_BYTES,
     HAS_BODY,
     LIMIT,
     ONE,
@@ -30,7 +31,7 @@ from palimpsest.storage.sql import (
     sized,
     total_of,
 )
-from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, SESSIONS, VARIANTS
+from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, PREAMBLES, SESSIONS, VARIANTS
 
 # Sorts after every arrival.
 NEWEST = 2**62
@@ -193,10 +194,21 @@ class ExchangeLog(Repository):
         rows = await self._db.read_snapshot(rows_among(_NEWEST, sessions, namespace=namespace))
         return {session: LoggedExchange(*exchange) for session, *exchange in rows}
 
-    async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, bytes]:
-        """The first 2,000 bytes of the first user message of each of `sessions`."""
+    async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[bytes]]:
+        """The first four user messages of each of `sessions`, 8,000 bytes of each, as in `asked_beside`."""
         rows = await self._db.read_snapshot(rows_among(_OPENINGS, sessions, namespace=namespace))
-        return {session: bytes(body) for session, body in rows if body is not None}
+        return {session: [bytes(body) for body in bodies if body is not None] for session, *bodies in rows}
+
+    async def asked_beside(
+        self, namespace: str, sessions: Sequence[str]
+    ) -> dict[str, list[tuple[bytes, bytes, bytes]]]:
+        """Instructions, last message and answer of the side requests and first requests of `sessions`."""
+        found: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
+        reading = rows_among(_ASKED_BESIDE, sessions, namespace=namespace)
+        for session, instructions, asked, answer in await self._db.read_snapshot(reading):
+            texts = bytes(instructions or b""), bytes(asked), bytes(answer)
+            found.setdefault(session, []).append(texts)
+        return found
 
     @from_snapshot
     def spellings(
@@ -215,20 +227,39 @@ class ExchangeLog(Repository):
         return found
 
 
-def _openings() -> Query:
-    """The bodies are cut by the database: one may have megabytes."""
-    first = (
-        sa.select(sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary))
-        .join(MESSAGES, HAS_BODY)
-        .where(
-            same_session(MESSAGES, SESSIONS),
-            MESSAGES.c.role == literal("user"),
-        )
-        .order_by(MESSAGES.c.arrival)
-        .limit(ONE)
-        .scalar_subquery()
+def _cut_bodies() -> sa.Select[tuple[bytes]]:
+    """Bodies, cut by the database: one may have megabytes."""
+    return sa.select(
+        sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary).label("body")
     )
-    return sa.select(SESSIONS.c.id, first).where(among(SESSIONS.c.id), of_namespace(SESSIONS))
+
+
+def _openings() -> Query:
+    said = _cut_bodies().join(MESSAGES, HAS_BODY).where(same_session(MESSAGES, SESSIONS))
+    users = said.where(MESSAGES.c.role == literal("user")).order_by(MESSAGES.c.arrival).limit(ONE)
+    each = [users.offset(literal(place)).scalar_subquery() for place in range(_OPENING_MESSAGES)]
+    return sa.select(SESSIONS.c.id, *each).where(among(SESSIONS.c.id), of_namespace(SESSIONS))
+
+
+def _asked_beside() -> Query:
+    """A title is asked for near the beginning: arrivals count messages and requests."""
+    asked, answer = MESSAGES.alias("asked"), MESSAGES.alias("answer")
+    first = sa.func.substr(PREAMBLES.c.bodies, ONE, literal(DIGEST_BYTES), type_=sa.LargeBinary)
+    own = _cut_bodies().where(BODIES.c.namespace == EXCHANGES.c.namespace)
+    digests = (first, asked.c.digest, answer.c.digest)
+    texts = [own.where(BODIES.c.digest == digest).scalar_subquery() for digest in digests]
+    beside = sa.and_(EXCHANGES.c.mark == literal("side"), EXCHANGES.c.arrival <= literal(_EARLY_ARRIVALS))
+    replies = sa.and_(same_session(answer, EXCHANGES), answer.c.parent == EXCHANGES.c.head, answer.c.relayed)
+    stated = sa.and_(same_session(PREAMBLES, EXCHANGES), PREAMBLES.c.digest == EXCHANGES.c.preamble)
+    return (
+        sa.select(EXCHANGES.c.session, *texts)
+        .join(asked, sa.and_(same_session(asked, EXCHANGES), asked.c.chain == EXCHANGES.c.head))
+        .join(answer, sa.and_(replies, answer.c.preamble == EXCHANGES.c.preamble))
+        .outerjoin(PREAMBLES, stated)
+        .where(of_namespace(EXCHANGES), among(EXCHANGES.c.session))
+        .where(sa.or_(EXCHANGES.c.arrival <= literal(_FIRST_ARRIVALS), beside))
+        .order_by(EXCHANGES.c.arrival)
+    )
 
 
 def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
@@ -285,7 +316,8 @@ def id_at(seconds: float) -> str:
 
 _COUNTED = ("prompt", "completion", "cached", "written")
 _MOST_TOTALS = 5_000
-_OPENING_BYTES = 2_000
+_OPENING_BYTES, _OPENING_MESSAGES = 8_000, 4
+_FIRST_ARRIVALS, _EARLY_ARRIVALS = 8, 64
 # Longer numbers are no numbers of exchanges.
 _DIGITS = 12
 _COLUMNS = columns_of(EXCHANGES, *LoggedExchange.__slots__)
@@ -296,6 +328,7 @@ _NUMBERED = _OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place
 _NAMED = _OF_SESSION.where(EXCHANGES.c.id == p("id"))
 _VARIANTS = sized(rows_in(VARIANTS, "chain", "digest", "created_at").where(among(VARIANTS.c.chain)))
 _NEWEST, _OPENINGS = sized(newest_of_sessions(_COLUMNS)), sized(_openings())
+_ASKED_BESIDE = sized(_asked_beside())
 _TOTALS = {by_day: _totals_since(by_day=by_day) for by_day in (True, False)}
 _TOTALS_OF = sized(_totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session)))
 _COMPACTED_AT = sized(_compacted_at())

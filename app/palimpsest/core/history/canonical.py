@@ -77,6 +77,8 @@ _ASSISTANT_EXTRAS = _CACHE_HINTS | {
     "provider_specific_fields",
     # The openai SDK's parse() adds it, and returns it when the message object is sent back.
     "parsed",
+    # Frameworks of several agents add it once the answer has come.
+    "name",
     # Front ends and frameworks that keep answers as records send these back with the message.
     "id",
     "created",

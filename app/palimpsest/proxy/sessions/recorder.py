@@ -20,7 +20,9 @@ import structlog
 from palimpsest.core.budget.prices import Prices, price
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Message, chain_of
+from palimpsest.core.history.read import continuing
 from palimpsest.core.history.resolve import respelled
+from palimpsest.core.history.session_sources import program_of
 from palimpsest.core.history.stored_points import PathEntry
 from palimpsest.core.recall.rounds.offer import tools_edit
 from palimpsest.core.wire.envelope import envelope_of
@@ -261,7 +263,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         said=len(placement.new) if turn.is_delta else len(talk.messages),
         carried=carried,
         carried_digest=carried_digest,
-        client=client_of(turn.incoming),
+        client=_client_of(turn.incoming),
     )
 
 
@@ -313,10 +315,9 @@ def _money(
     return sum(known), (whole or 0.0) - known[0]
 
 
-def client_of(incoming: Incoming) -> str | None:
-    """The program that sent the request, by its user agent's first product; None without one."""
-    named = (incoming.header(b"user-agent") or "").split(maxsplit=1)
-    return printable(named[0], _CLIENT_CHARS) if named else None
+def _client_of(incoming: Incoming) -> str | None:
+    named = program_of(incoming.headers)
+    return printable(named, _CLIENT_CHARS) if named else None
 
 
 def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
@@ -333,7 +334,7 @@ def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
 
 
 def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None) -> CloseExchange:
-    head, place = turn.conversation.head, turn.placement
+    head, place, said = turn.conversation.head, turn.placement, turn.conversation.messages
     compaction = shown.view.compaction
     sent, sent_digest = _digested(_sent(turn, shown))
     return CloseExchange(
@@ -344,7 +345,13 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEn
         base=turn.placement.base,
         state=outcome.state,
         answers=[
-            stored_message(answer, chain_of(head, answer.canonical), head, place.depth + 1, place.answers + 1)
+            stored_message(
+                continuing(said, answer),
+                chain_of(head, answer.canonical),
+                head,
+                place.depth + 1,
+                place.answers + 1,
+            )
             for answer in outcome.answers
         ],
         answer_state=outcome.answer_state,

@@ -27,6 +27,7 @@ from palimpsest.core.history.append import (
 from palimpsest.core.history.branches import Mark
 from palimpsest.core.history.canonical import is_end_of
 from palimpsest.core.history.message import Conversation, Message, chain_of, conversation_of, seed_of
+from palimpsest.core.history.read import before_added_lines
 from palimpsest.core.history.resolve import (
     Lookups,
     NeedsPath,
@@ -153,6 +154,8 @@ class Transcripts:
             self._held -= kept[1]
 
 
+# Messages of a question and its answer.
+_ANSWERED = 2
 _NOTHING = Conversation((), (), ())
 # Chats that begin alike, of which the newest are compared, and cut answers that are remembered.
 _MOST_TWINS, _MOST_CUT = 16, 10_000
@@ -371,7 +374,16 @@ class Resolver:
                     path = await self._store.history.path(namespace, session, chain)
                     lookups = replace(lookups, path=tuple(path))
                 case placement:
-                    return placement
+                    break
+        if placement.found_by == "new" and (shorter := before_added_lines(talk, seed_of(namespace))):
+            # The client dropped the answer, and added to its question what was wrong with it.
+            points = await self._store.history.known(namespace, shorter, None)
+            asked = {k.session for k in points if k.preamble == facts.preamble}
+            if len(asked) == 1:
+                heads = await self._store.history.heads(namespace, session := asked.pop())
+                if all(head.depth <= _ANSWERED for head in heads):
+                    return replace(placement, session=session, found_by="retry")
+        return placement
 
     async def _finds_cut(self, namespace: str, talk: Conversation, model: str, session: str | None) -> bool:
         """True when the first unknown message is the end of the answer that is stored in its place.
