@@ -24,12 +24,13 @@ from palimpsest.api.sessions import PlaceFields, place_fields
 from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.searchable_text import summary_text
 from palimpsest.core.recall.tool_results import chain_digits_of, summary_id
-from palimpsest.core.view.compaction import context_id
+from palimpsest.core.view.compaction import Compaction, context_id
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import PartKind
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import InvalidParameter
+from palimpsest.proxy.compacting.viewing import NotMade
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.turn import ForwardedView
 
@@ -156,7 +157,7 @@ class HandCompaction(PlaceFields):
 
     compacted: bool
     compaction: MadeCompaction | None
-    reason: Literal["nothing_to_fold"] | None
+    reason: NotMade | None
 
 
 def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
@@ -302,12 +303,13 @@ async def compact_session(session: AskedSession) -> Reply[HandCompaction]:
     order = await session.order(CompactOrder)
     place = await session.place(order.branch)
     done = await session.parts.viewing.by_hand(await session.branch(place), order.focus)
+    made = compaction_fields(done) if isinstance(done, Compaction) else None
     return reply(
         {
             **place_fields(place),
-            "compacted": done is not None,
-            "compaction": None if done is None else compaction_fields(done),
-            "reason": "nothing_to_fold" if done is None else None,
+            "compacted": made is not None,
+            "compaction": made,
+            "reason": None if isinstance(done, Compaction) else done,
         }
     )
 

@@ -340,7 +340,7 @@ def use_of(context: CompactionContext) -> Use:
             name, label, tokens, round(100 * tokens / max(window, 1), 1), round(100 * tokens / most, 2)
         )
 
-    plan = context.plan(plan_manual)
+    plan = None if context.policy.is_off else context.plan(plan_manual)
     fold = plan if isinstance(plan, Fold) else None
     return Use(
         model=context.turn.model,

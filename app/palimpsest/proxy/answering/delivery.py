@@ -54,10 +54,10 @@ class Delivery:
     recovery: Recovery
     relaying: RelayMeans
 
-    def prepared(self, turn: Turn) -> Turn:
+    def prepared(self, turn: Turn, *, is_off: bool = False) -> Turn:
         """The turn as its upstream accepts it: fields and model name adapted."""
         if turn.wire.has_compactions:
-            turn = self.compactions.prepared(turn)
+            turn = self.compactions.prepared(turn, is_off=is_off)
         named = self.destinations.of(turn.model).named(turn.request)
         return turn if named is turn.request else replace(turn, request=named)
 
@@ -66,7 +66,9 @@ class Delivery:
         own = self.compactions if may_compact and turn.wire.has_compactions else None
         refused: list[RefusedView] = []
         while own is None or not own.answers(turn):
-            refusal = await self._attempt(self.prepared(turn), shown, client, may_compact=may_compact)
+            refusal = await self._attempt(
+                self.prepared(turn, is_off=shown.is_off), shown, client, may_compact=may_compact
+            )
             if refusal is None:
                 if refused:
                     await self.recovery.succeeded(turn, shown, refused)
