@@ -245,7 +245,7 @@ async def test_commands_find_the_proxy(
         await proxy.chat(session="other").says("Hello.")
         port = proxy.url.rpartition(":")[2]
         if told == "palimpsest.yaml":
-            Path(told).write_text(f"server: {{host: 0.0.0.0, port: {port}}}")
+            (tmp_path / told).write_text(f"server: {{host: 0.0.0.0, port: {port}}}")
         else:
             monkeypatch.setenv(told, port if told.endswith("PORT") else proxy.url)
         with contextlib.suppress(SystemExit):

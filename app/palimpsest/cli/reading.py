@@ -107,7 +107,7 @@ def lines_of_show(told: Json) -> Iterator[str]:
             figure(one["cached_tokens"]),
             money(one["cost"] and one["cost"]["total"]),
             figure(one["seconds"], 1),
-            outcome_of(one),
+            ": ".join(filter(None, (outcome_of(one), one["error"]))),
         )
         for one in told["turns"]
     ]
@@ -293,6 +293,7 @@ async def tail(
             name = f"{(turn['name'] or turn['session'])[:_TAIL_NAME_CHARS]:{_TAIL_NAME_CHARS}}"
             head = f"{turn['started_at'][:19]}  {name}  turn {turn['n']}"
             line = f"{head}: {sizes} tokens{view}, {figure(turn['seconds'], 1)} s, {outcome_of(turn)}"
+            line += f": {turn['error']}" if turn["error"] else ""
             say(json.dumps(turn, ensure_ascii=False) if as_json else line)
             most = None if most is None else most - 1
             if most == 0:

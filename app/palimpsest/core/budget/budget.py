@@ -255,12 +255,10 @@ def due(tokens: int, unfolded: Sequence[Message], budget: Budget, policy: Policy
     else decides this: to add another kind of mark, add a number to `core/policy.py` and a line to
     `count_reached`.
     """
-    if policy.is_off:
-        return "later"
     is_long = tokens >= budget.trigger_tokens or count_reached(unfolded, policy) is not None
     if is_long and (len(unfolded) >= policy.min_messages or tokens >= budget.ceiling_tokens):
-        return "now"
-    return "soon" if tokens >= budget.precompute_tokens else "later"
+        return "later" if policy.is_off else "now"
+    return "soon" if tokens >= budget.precompute_tokens and not policy.is_off else "later"
 
 
 def count_reached(unfolded: Sequence[Message], policy: Policy) -> str | None:

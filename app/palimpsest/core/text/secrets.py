@@ -7,9 +7,14 @@ plain URLs.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.text.message_text import without_data
+from palimpsest.core.wire.credentials import USUAL_NAMES, RawHeaders, bearer_token
+from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.errors import InvalidJson
 
 REMOVED = "[secret removed]"
 
@@ -130,3 +135,25 @@ def without_secrets(text: str) -> str:
         if shape.sign.search(low):
             text = shape.pattern.sub(shape.replacement, text)
     return text
+
+
+# Of an error, bytes that are read and characters that are kept. Shorter values of headers are no keys.
+_READ_BYTES, _KEPT_CHARS, _KEY_CHARS = 65_536, 500, 4
+
+
+def error_words(body: bytes, headers: RawHeaders) -> str:
+    """An upstream's error in its own words, on one line: the message, else the body; at most 500 characters.
+
+    Without key-shaped strings, and without the keys in `headers`, whatever their form.
+    """
+    said = body[:_READ_BYTES].decode("utf-8", "replace")
+    with suppress(InvalidJson):
+        found = decoded(body)
+        for name in ("error", "message", "detail"):
+            inner = found[0] if isinstance(found, list) and found else found
+            found = (isinstance(inner, Mapping) and inner.get(name)) or found
+        said = found if isinstance(found, str) else encoded(found).decode("utf-8", "replace")
+    for _, value in USUAL_NAMES.only(headers):
+        if len(key := bearer_token(value.decode("latin-1"))) >= _KEY_CHARS:
+            said = said.replace(key, REMOVED)
+    return " ".join(clean(said).split())[:_KEPT_CHARS]

@@ -18,7 +18,7 @@ from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, 
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.relay import Refusal, Relay, RelayMeans
 from palimpsest.proxy.client import Client
-from palimpsest.proxy.destinations import Destinations
+from palimpsest.proxy.destinations import Destination, Destinations
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
@@ -94,11 +94,13 @@ class Delivery:
         """Send the view once; None when the answer has been relayed."""
         await self.relaying.recorder.reserve(turn, shown, client.entry)
         hidden_log = self.recalling.begun(turn, shown) if shown.has_our_tools else None
-        opening, body = self._opening(turn, shown, hidden_log)
+        there = self.destinations.of(turn.model)
+        client.entry.sent_headers = headers = there.outgoing(turn.incoming.headers)
+        opening, body = self._opening(turn, shown, hidden_log, there, headers)
         client.entry.body_digest = await offload(len(body), _digest, body)
         near = self.recovery.is_near_window(turn, shown)
         relaying = False
-        client.entry.forwarded(self.destinations.of(turn.model).upstream.origin, turn, shown)
+        client.entry.forwarded(there.upstream.origin, turn, shown)
         try:
             async with opening as answer:
                 if answer.status >= 300:
@@ -126,11 +128,14 @@ class Delivery:
             raise
 
     def _opening(
-        self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None
+        self,
+        turn: Turn,
+        shown: ForwardedView,
+        hidden_log: HiddenRoundLog | None,
+        there: Destination,
+        headers: list[tuple[bytes, bytes]],
     ) -> tuple[AbstractAsyncContextManager[IncomingAnswer], bytes]:
         """The upstream request for the view, with our tools if they are offered; and its body, decoded."""
-        there = self.destinations.of(turn.model)
-        headers = there.outgoing(turn.incoming.headers)
         kept = self.kept if turn.wire.keeps_answers else None
         complete = kept.with_items(turn) if kept else turn
         if hidden_log is not None:
@@ -154,7 +159,7 @@ class Delivery:
         """Record the outcome, then send the upstream's error unchanged."""
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
         is_long = refusal.overflow is not None
-        client.entry.refused("context_length_exceeded" if is_long else "upstream_status")
+        client.entry.refused("context_length_exceeded" if is_long else "upstream_status", refusal.plain)
         await self.relaying.recorder.note(turn, shown, outcome, client.entry)
         headers = [*answer_headers(refusal.headers), *self._headers(turn, shown)]
         await client.start(refusal.status, headers)
@@ -189,8 +194,10 @@ async def _refusal(answer: IncomingAnswer, request: RequestWords, *, near_window
             raise UpstreamError("The upstream's answer is larger than the limit.")
     except UpstreamError as cut:
         kept = [field for field in answer_headers(answer.headers, "replaced") if field[0].lower() != _TYPE]
-        error = {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}
-        return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], encoded({"error": error}), None)
+        error = encoded(
+            {"error": {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}}
+        )
+        return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], error, None)
     verdict = classify(answer.status, answer.headers, read.plain, request=request, near_window=near_window)
     overflow = verdict if isinstance(verdict, Overflow) else None
-    return Refusal(answer.status, answer.headers, read.raw, overflow)
+    return Refusal(answer.status, answer.headers, read.raw, overflow, read.plain)

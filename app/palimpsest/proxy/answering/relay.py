@@ -102,13 +102,14 @@ class RelayMeans:
 class Refusal:
     """An upstream's whole error answer, as received; nothing of it was sent.
 
-    `overflow` is set when it says that the prompt is too long.
+    `overflow` is set when it says that the prompt is too long. `plain` is the body without its coding.
     """
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
     overflow: Overflow | None
+    plain: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ class Relay:
                 plain = decoder.feed(whole) if decoder else b""
             outcome = await self._heard(plain)
             if outcome.state == "failed" and plain and (overflow := self._overflow(plain)):
-                return self._refusal(whole, overflow)
+                return self._refusal(whole, overflow, plain)
             client.entry.answer = outcome
         if not size and self.answer.status == HTTPStatus.OK:
             # An SDK that streams would take an empty body for a finished answer.
@@ -176,7 +177,9 @@ class Relay:
             raise empty
         if outcome.state == "failed":
             # A status 200 with no answer, or one too long to store.
-            client.entry.refused("no_answer" if size <= most_bytes else "answer_too_long_to_store")
+            is_short = size <= most_bytes
+            said = plain if is_short else b""
+            client.entry.refused("no_answer" if is_short else "answer_too_long_to_store", said)
         is_stored = await self._stored(outcome)
         self.means.answered(self.turn, self.shown, outcome)
         await self._begin(() if is_stored else _NOT_STORED)
@@ -245,7 +248,7 @@ class Relay:
                             overflow := self._overflow(holdback.assembly.error)
                         ):
                             said = out + holdback.release() + await _rest(chunks)
-                            return self._refusal(said, overflow)
+                            return self._refusal(said, overflow, holdback.assembly.error or b"")
                         if holdback.is_waiting:
                             continue
                         await self._begin()
@@ -279,7 +282,7 @@ class Relay:
             await self.client.body(openings)
         outcome, assembly = self._outcome(holdback), holdback.assembly
         if assembly.error is not None:
-            self.client.entry.refused("error_in_stream")
+            self.client.entry.refused("error_in_stream", self.turn.wire.error_body(assembly.error))
         self.means.answered(self.turn, self.shown, outcome)
         if is_committed:
             # The usage came after the end: it is added to the record in the background.
@@ -296,8 +299,8 @@ class Relay:
         await self._begin()
         await self.client.end(holdback.release())
 
-    def _refusal(self, body: bytes, overflow: Overflow) -> Refusal:
-        return Refusal(self.answer.status, self.answer.headers, body, overflow)
+    def _refusal(self, body: bytes, overflow: Overflow, plain: bytes = b"") -> Refusal:
+        return Refusal(self.answer.status, self.answer.headers, body, overflow, plain)
 
     async def _note(self, outcome: Outcome) -> None:
         """Add the outcome to the record of the exchange."""
