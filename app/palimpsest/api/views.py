@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -32,7 +32,7 @@ from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import InvalidParameter
 from palimpsest.proxy.compacting.viewing import NotMade
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.turn import ForwardedView
+from palimpsest.proxy.turn import ForwardedView, ReadBranch
 
 # The policy's marks in the order in which a growing prompt reaches them.
 _MARKS = ("target_tokens", "precompute_tokens", "trigger_tokens", "ceiling_tokens", "window_tokens")
@@ -129,6 +129,7 @@ class ViewPartFields(ViewPartHead):
 class BranchView(ViewHead):
     """The view that the model would get now."""
 
+    instructions: Annotated[Any, described("The field `instructions` of the Responses API, or null.")]
     parts: list[ViewPartFields]
 
 
@@ -329,4 +330,6 @@ def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, expl
         if explain:
             fields["cost_per_turn"] = _turn_cost(context, part.tokens)
         parts.append(object_with(fields, message=part.raw))
-    return object_with(head, parts=array_of(parts))
+    stated = context.turn.stated if isinstance(context.turn, ReadBranch) else ()
+    field = next((encoded(said.fields["content"]) for said in stated), b"null")
+    return object_with(head, instructions=field, parts=array_of(parts))

@@ -15,7 +15,7 @@ from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.history.resolve import withdrawn_of
 from palimpsest.core.history.stored_points import Placement
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
-from palimpsest.core.view.outcomes import View
+from palimpsest.core.view.outcomes import View, ViewPart
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.compaction_items import MANAGEMENT, threshold_in
@@ -177,7 +177,7 @@ class ReadBranch:
     """A stored branch: the subject of a view or a compaction outside a chat request.
 
     `fixed_tokens` are those of the newest request on it; its answer limit is not stored. `rows` are its
-    messages as stored.
+    messages as stored. `stated`: the field `instructions` of the Responses API as a message, empty without it.
     """
 
     namespace: str
@@ -188,6 +188,7 @@ class ReadBranch:
     model: str
     fixed_tokens: int
     rows: Sequence[MessageRow]
+    stated: Sequence[Message] = ()
     max_output_tokens: None = None
     tools: None = None
 
@@ -195,6 +196,14 @@ class ReadBranch:
     def session(self) -> str:
         """Our id."""
         return self.row.id
+
+    @property
+    def stated_parts(self) -> tuple[ViewPart, ...]:
+        """What is `stated`, for people: in a prompt it stands before the parts of the view."""
+        return tuple(
+            ViewPart("preamble", None, said.raw, said.tokens, False, "the request's instructions")
+            for said in self.stated
+        )
 
     @property
     def wire(self) -> Wire:

@@ -351,8 +351,14 @@ def use_of(context: CompactionContext) -> Use:
             bar("shown", "Shown to the model", shown),
         ),
         marks=(
-            bar("target", "Target", budget.for_model(budget.target_tokens)),
-            bar("trigger", "Trigger", budget.for_model(budget.trigger_tokens)),
+            *(
+                ()
+                if context.policy.is_off
+                else (
+                    bar("target", "Target", budget.for_model(budget.target_tokens)),
+                    bar("trigger", "Trigger", budget.for_model(budget.trigger_tokens)),
+                )
+            ),
             bar("window", "Window", window),
         ),
         folds=len({*range(fold.since, fold.cut)} - {*fold.kept}) if fold else 0,
