@@ -407,7 +407,8 @@ async def test_a_message_is_pinned_and_unpinned_where_it_stands(proxy: Proxy, ch
     assert pin["message"] == ident
     (form,) = forms_of(await opened(proxy, chat, place), "unpin")
     assert "pinned" in form.text
-    assert "first question" in (state := await opened(proxy, chat, "/state")).one("main").text
+    state = await opened(proxy, chat, "/state")
+    assert "first question" in state.one("main").text
     assert await sent(proxy, chat, form, place) == there
     assert (await chat.asks("GET", "/pins"))["pins"] == []
     assert "Nothing is pinned." in (await opened(proxy, chat, "/state")).one("main").text

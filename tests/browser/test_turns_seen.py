@@ -191,8 +191,9 @@ async def test_a_session_stays_up_to_date_until_it_is_paused_or_erased(
             await page.goto(f"{proxy.url}/ui/sessions/{chat.session}")
             await page.evaluate("""() => {
                 window.changes = new Set();
-                new MutationObserver((all) => all.forEach((one) => one.addedNodes.forEach((node) =>
-                    window.changes.add(node.dataset?.swap)))).observe(document, {subtree: true, childList: true});
+                const note = (node) => window.changes.add(node.dataset?.swap);
+                const seen = new MutationObserver((all) => all.forEach((one) => one.addedNodes.forEach(note)));
+                seen.observe(document, {subtree: true, childList: true});
             }""")
 
             async def next_look() -> tuple[int, int, list[str]]:

@@ -158,7 +158,7 @@ class ApiCaller:
     async def live_page(
         self, template: str, version: object, facts: Callable[[], Awaitable[Mapping[str, Any]]]
     ) -> Response:
-        """A page that its browser asks for again and again: 304, and no facts read, while it has this version."""
+        """A page that its browser asks for again and again: 304, with nothing read, for the same version."""
         tag = f'"{sha256(repr(version).encode()).hexdigest()[:16]}"'
         if self.request.headers.get("if-none-match") == tag:
             return Response(status_code=304)

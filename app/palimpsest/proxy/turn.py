@@ -177,7 +177,7 @@ class ReadBranch:
     """A stored branch: the subject of a view or a compaction outside a chat request.
 
     `fixed_tokens` are those of the newest request on it; its answer limit is not stored. `rows` are its
-    messages as stored. `stated`: the field `instructions` of the Responses API as a message, empty without it.
+    messages as stored. `stated`: the field `instructions` of the Responses API as a message.
     """
 
     namespace: str

@@ -27,7 +27,6 @@ from palimpsest.core.utc import moment
 from palimpsest.errors import NotFound, Unauthorized
 from palimpsest.proxy.recall.searching import SearchAnswer, Where
 from palimpsest.settings.settings import DEFAULT
-from palimpsest.storage.history import SessionRow
 
 # Hits of a search on one page.
 _MOST_HITS = 20
