@@ -192,7 +192,8 @@ async def test_a_session_stays_up_to_date_until_it_is_paused_or_erased(
             await page.evaluate("""() => {
                 window.changes = new Set();
                 const note = (node) => window.changes.add(node.dataset?.swap);
-                const seen = new MutationObserver((all) => all.forEach((one) => one.addedNodes.forEach(note)));
+                const seen = new MutationObserver((all) => all.forEach((one) =>
+                    one.addedNodes.forEach(note)));
                 seen.observe(document, {subtree: true, childList: true});
             }""")
 

@@ -24,7 +24,7 @@ SAID: list[tuple[Any, str]] = [
     ),
     ({"error": "模型不可用"}, "模型不可用"),
     ([{"error": {"message": "Resource exhausted."}}], "Resource exhausted."),
-    ({"detail": [{"msg": "Field required"}]}, '[{"msg":"Field required"}]'),
+    ({"detail": [{"msg": "Field required"}]}, '{"detail": [{"msg": "Field required"}]}'),
     ({"message": "x" * 900}, "x" * 500),
 ]
 

@@ -152,7 +152,10 @@ class LoggedRequests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        entry = scope[ENTRY] = RequestEntry(method=printable(scope["method"]), path=_path(scope["path"]))
+        entry = RequestEntry(
+            method=printable(scope["method"]), path=_path(scope["path"]), headers=scope["headers"]
+        )
+        scope[ENTRY] = entry
         is_own = not scope["path"].startswith(("/v1/", "/s/"))
         if not is_own:
             self._log.begun()
@@ -167,7 +170,6 @@ class LoggedRequests:
                 self._noted(scope, entry)
 
     def _noted(self, scope: Scope, entry: RequestEntry) -> None:
-        entry.headers = scope["headers"]
         if spoken := scope.get("palimpsest.wire"):
             entry.event, entry.api = "exchange", spoken.name
         self._log.note(entry)

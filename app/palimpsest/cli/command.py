@@ -81,11 +81,9 @@ def _own_api(
     settings = settings_from(None, None)
     host, port = settings.server.host, settings.server.port or 8_000
     # What listens everywhere is here, too.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)  # noqa: S104
     asked = f", where server.port has it listen ({settings.source_of('server.port')})"
-    return own_api(
-        f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", key, namespace, asked
-    )
+    return own_api(f"http://{host}:{port}", key, namespace, asked)
 
 
 def settings_from(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:

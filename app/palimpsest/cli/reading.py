@@ -107,7 +107,7 @@ def lines_of_show(told: Json) -> Iterator[str]:
             figure(one["cached_tokens"]),
             money(one["cost"] and one["cost"]["total"]),
             figure(one["seconds"], 1),
-            ": ".join(filter(None, (outcome_of(one), one["error"]))),
+            outcome_of(one),
         )
         for one in told["turns"]
     ]
@@ -214,8 +214,8 @@ async def search(
 def lines_of_compact(told: Json) -> Iterator[str]:
     """What was folded, or why nothing was."""
     if not told["compacted"]:
-        is_off = told["reason"] == "off"
-        yield f"Nothing was compacted: {'policy.name is off' if is_off else 'there is nothing to fold yet'}."
+        why = "compaction is off" if told["reason"] == "off" else "there is nothing to fold yet"
+        yield f"Nothing was compacted: {why}."
         return
     made = told["compaction"]
     yield f"{effect_of(made)} ({made['id']})."
@@ -293,7 +293,6 @@ async def tail(
             name = f"{(turn['name'] or turn['session'])[:_TAIL_NAME_CHARS]:{_TAIL_NAME_CHARS}}"
             head = f"{turn['started_at'][:19]}  {name}  turn {turn['n']}"
             line = f"{head}: {sizes} tokens{view}, {figure(turn['seconds'], 1)} s, {outcome_of(turn)}"
-            line += f": {turn['error']}" if turn["error"] else ""
             say(json.dumps(turn, ensure_ascii=False) if as_json else line)
             most = None if most is None else most - 1
             if most == 0:

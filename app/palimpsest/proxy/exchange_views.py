@@ -30,7 +30,7 @@ from palimpsest.core.view.anatomy import (
 from palimpsest.core.view.compaction import Compaction, context_id
 from palimpsest.core.view.dialects import as_sent
 from palimpsest.core.view.findings import Found, TurnCost, findings_of
-from palimpsest.core.view.outcomes import View
+from palimpsest.core.view.outcomes import View, ViewPart
 from palimpsest.core.view.view import applies, cut_in, folded_in
 from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
@@ -175,6 +175,8 @@ class ExchangeViews:
         )
         weight = MESSAGE_WEIGHT * len(talk.messages)
         rebuilt = await offload(weight, sent_body, material)
+        why = "the request's instructions"
+        stated = [ViewPart("preamble", None, one.raw, one.tokens, False, why) for one in branch.stated]
         fates = await offload(weight, fates_of, rebuilt.talk, rebuilt.plain, lineage_of(force, made))
         return SeenExchange(
             number=number,
@@ -182,7 +184,7 @@ class ExchangeViews:
             branch=branch,
             talk=rebuilt.talk,
             start=said_messages(rebuilt.talk, exchange.said)[1],
-            view=replace(view := as_sent(rebuilt.plain), parts=(*branch.stated_parts, *view.parts)),
+            view=replace(view := as_sent(rebuilt.plain), parts=(*stated, *view.parts)),
             force=force,
             fates=fates,
             shown=rebuilt.shown,

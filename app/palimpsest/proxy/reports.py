@@ -152,8 +152,8 @@ class RequestEntry:
         """Record an error answer of the upstream, with its words; the first error counts."""
         if self.code is None:
             self.code, self.cause = code, "upstream"
-            received = self.turn.headers if self.turn else ()
-            self.error = error_words(body, [*received, *self.sent_headers]) or None
+            said = error_words(body, [*self.headers, *self.sent_headers])
+            self.error = printable(said, len(said)) or None
 
     def asked_for(self, model: str) -> None:
         """Record the model."""
@@ -195,8 +195,8 @@ class RequestEntry:
         if self.code is None and self.end == "cut":
             self.code, self.cause = ("shutdown" if stopping else "internal_error"), "proxy"
         elif self.code is None and self.has_failed:
-            self.code = "upstream_status" if self.upstream else "refused"
-            self.cause = "upstream" if self.upstream else "client"
+            own: tuple[str, Cause] = ("refused", "client")
+            self.code, self.cause = ("upstream_status", "upstream") if self.upstream else own
 
     @property
     def has_failed(self) -> bool:
@@ -221,7 +221,7 @@ class RequestEntry:
             "end": self.end,
             "code": self.code,
             "cause": self.cause,
-            "error": self.error and printable(self.error, len(self.error)),
+            "error": self.error,
             **self.facts,
             "upstream": self.upstream,
             "attempts": self.attempts or None,

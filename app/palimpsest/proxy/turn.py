@@ -15,7 +15,7 @@ from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.history.resolve import withdrawn_of
 from palimpsest.core.history.stored_points import Placement
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
-from palimpsest.core.view.outcomes import View, ViewPart
+from palimpsest.core.view.outcomes import View
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.compaction_items import MANAGEMENT, threshold_in
@@ -196,14 +196,6 @@ class ReadBranch:
     def session(self) -> str:
         """Our id."""
         return self.row.id
-
-    @property
-    def stated_parts(self) -> tuple[ViewPart, ...]:
-        """What is `stated`, for people: in a prompt it stands before the parts of the view."""
-        return tuple(
-            ViewPart("preamble", None, said.raw, said.tokens, False, "the request's instructions")
-            for said in self.stated
-        )
 
     @property
     def wire(self) -> Wire:

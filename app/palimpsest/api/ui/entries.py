@@ -352,12 +352,8 @@ def use_of(context: CompactionContext) -> Use:
         ),
         marks=(
             *(
-                ()
-                if context.policy.is_off
-                else (
-                    bar("target", "Target", budget.for_model(budget.target_tokens)),
-                    bar("trigger", "Trigger", budget.for_model(budget.trigger_tokens)),
-                )
+                bar(name, name.capitalize(), budget.for_model(getattr(budget, f"{name}_tokens")))
+                for name in (() if context.policy.is_off else ("target", "trigger"))
             ),
             bar("window", "Window", window),
         ),

@@ -7,13 +7,12 @@ plain URLs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.text.message_text import without_data
 from palimpsest.core.wire.credentials import USUAL_NAMES, RawHeaders, bearer_token
-from palimpsest.core.wire.json_text import decoded, encoded
+from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 
 REMOVED = "[secret removed]"
@@ -137,6 +136,8 @@ def without_secrets(text: str) -> str:
     return text
 
 
+# The message in an error's JSON.
+_MESSAGE = re.compile(rb'"(?:message|detail|error)"\s*:\s*("(?:[^"\\]|\\.)+")')
 # Of an error, bytes that are read and characters that are kept. Shorter values of headers are no keys.
 _READ_BYTES, _KEPT_CHARS, _KEY_CHARS = 65_536, 500, 4
 
@@ -148,11 +149,7 @@ def error_words(body: bytes, headers: RawHeaders) -> str:
     """
     said = body[:_READ_BYTES].decode("utf-8", "replace")
     with suppress(InvalidJson):
-        found = decoded(body)
-        for name in ("error", "message", "detail"):
-            inner = found[0] if isinstance(found, list) and found else found
-            found = (isinstance(inner, Mapping) and inner.get(name)) or found
-        said = found if isinstance(found, str) else encoded(found).decode("utf-8", "replace")
+        said = str(decoded(found[1])) if (found := _MESSAGE.search(body[:_READ_BYTES])) else said
     for _, value in USUAL_NAMES.only(headers):
         if len(key := bearer_token(value.decode("latin-1"))) >= _KEY_CHARS:
             said = said.replace(key, REMOVED)

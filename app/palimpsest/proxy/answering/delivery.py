@@ -18,12 +18,12 @@ from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, 
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.relay import Refusal, Relay, RelayMeans
 from palimpsest.proxy.client import Client
-from palimpsest.proxy.destinations import Destination, Destinations
+from palimpsest.proxy.destinations import Destinations
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
 from palimpsest.proxy.lookups.rounds import RecallRounds
-from palimpsest.proxy.reports import compaction_comment, exchange_headers
+from palimpsest.proxy.reports import RequestEntry, compaction_comment, exchange_headers
 from palimpsest.proxy.sessions.recorder import state_of_status
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
@@ -94,13 +94,11 @@ class Delivery:
         """Send the view once; None when the answer has been relayed."""
         await self.relaying.recorder.reserve(turn, shown, client.entry)
         hidden_log = self.recalling.begun(turn, shown) if shown.has_our_tools else None
-        there = self.destinations.of(turn.model)
-        client.entry.sent_headers = headers = there.outgoing(turn.incoming.headers)
-        opening, body = self._opening(turn, shown, hidden_log, there, headers)
+        opening, body = self._opening(turn, shown, hidden_log, client.entry)
         client.entry.body_digest = await offload(len(body), _digest, body)
         near = self.recovery.is_near_window(turn, shown)
         relaying = False
-        client.entry.forwarded(there.upstream.origin, turn, shown)
+        client.entry.forwarded(self.destinations.of(turn.model).upstream.origin, turn, shown)
         try:
             async with opening as answer:
                 if answer.status >= 300:
@@ -128,14 +126,11 @@ class Delivery:
             raise
 
     def _opening(
-        self,
-        turn: Turn,
-        shown: ForwardedView,
-        hidden_log: HiddenRoundLog | None,
-        there: Destination,
-        headers: list[tuple[bytes, bytes]],
+        self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None, entry: RequestEntry
     ) -> tuple[AbstractAsyncContextManager[IncomingAnswer], bytes]:
         """The upstream request for the view, with our tools if they are offered; and its body, decoded."""
+        there = self.destinations.of(turn.model)
+        entry.sent_headers = headers = there.outgoing(turn.incoming.headers)
         kept = self.kept if turn.wire.keeps_answers else None
         complete = kept.with_items(turn) if kept else turn
         if hidden_log is not None:
@@ -159,7 +154,9 @@ class Delivery:
         """Record the outcome, then send the upstream's error unchanged."""
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
         is_long = refusal.overflow is not None
-        client.entry.refused("context_length_exceeded" if is_long else "upstream_status", refusal.plain)
+        client.entry.refused(
+            "context_length_exceeded" if is_long else "upstream_status", refusal.plain or refusal.body
+        )
         await self.relaying.recorder.note(turn, shown, outcome, client.entry)
         headers = [*answer_headers(refusal.headers), *self._headers(turn, shown)]
         await client.start(refusal.status, headers)

@@ -102,7 +102,7 @@ class RelayMeans:
 class Refusal:
     """An upstream's whole error answer, as received; nothing of it was sent.
 
-    `overflow` is set when it says that the prompt is too long. `plain` is the body without its coding.
+    `overflow` is set when it says that the prompt is too long. `plain`: without its coding.
     """
 
     status: int
@@ -167,7 +167,7 @@ class Relay:
                 plain = decoder.feed(whole) if decoder else b""
             outcome = await self._heard(plain)
             if outcome.state == "failed" and plain and (overflow := self._overflow(plain)):
-                return self._refusal(whole, overflow, plain)
+                return self._refusal(whole, overflow)
             client.entry.answer = outcome
         if not size and self.answer.status == HTTPStatus.OK:
             # An SDK that streams would take an empty body for a finished answer.
@@ -248,7 +248,7 @@ class Relay:
                             overflow := self._overflow(holdback.assembly.error)
                         ):
                             said = out + holdback.release() + await _rest(chunks)
-                            return self._refusal(said, overflow, holdback.assembly.error or b"")
+                            return self._refusal(said, overflow)
                         if holdback.is_waiting:
                             continue
                         await self._begin()
@@ -299,8 +299,8 @@ class Relay:
         await self._begin()
         await self.client.end(holdback.release())
 
-    def _refusal(self, body: bytes, overflow: Overflow, plain: bytes = b"") -> Refusal:
-        return Refusal(self.answer.status, self.answer.headers, body, overflow, plain)
+    def _refusal(self, body: bytes, overflow: Overflow) -> Refusal:
+        return Refusal(self.answer.status, self.answer.headers, body, overflow)
 
     async def _note(self, outcome: Outcome) -> None:
         """Add the outcome to the record of the exchange."""
