@@ -224,6 +224,29 @@ async def test_a_passthrough(logged: Logged) -> None:
     holds(line, event="request", level="warning", status=404, code="upstream_status", cause="upstream")
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "status", "code"),
+    [
+        ("GET /api/sessions/none?token=sk-Kanarienvogel", 404, "not_found"),
+        ("GET /api/sessions?limit=x", 400, "invalid_parameter"),
+        ("POST /ui/sessions/none", 404, "not_found"),
+        ("GET /nothing", 404, "not_found"),
+        ("DELETE /healthz", 405, "method_not_allowed"),
+        ("POST /mcp", 400, "refused"),
+    ],
+)
+async def test_a_request_to_an_endpoint_of_ours_that_failed(
+    logged: Logged, asked_for: str, status: int, code: str
+) -> None:
+    before = len(logged.lines())
+    reply = await logged.asks(f"{asked_for} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    line = await logged.line_after(before)
+    method, _, path = asked_for.partition("?")[0].partition(" ")
+    holds(line, event="request", level="warning", method=method, path=path, status=status, code=code)
+    assert line.get("request") == reply.header("x-request-id")
+    assert line["seconds"] >= 0
+
+
 async def test_what_is_not_to_be_stored(logged: Logged) -> None:
     logged.upstream.expects(replies(answer_body(), 200, [JSON_TYPE]))
     line = await asked(logged, post(chat_body(), [(b"X-Palimpsest", b"no-store")]))

@@ -53,6 +53,7 @@ class ExchangeFields(TypedDict):
     status: Annotated[int | None, described("The HTTP status that the client got.")]
     code: Annotated[str | None, described("The code of a failure.")]
     cause: Annotated[str | None, described("Whose failure it is: `client`, `proxy` or `upstream`.")]
+    error: Annotated[str | None, described("The upstream's own words of it, 500 characters without keys.")]
     kind: str
     model: str
     client: str | None

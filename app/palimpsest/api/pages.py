@@ -23,12 +23,13 @@ from palimpsest.api import (
     views,
 )
 from palimpsest.api.admin import AdminDoor, admin
+from palimpsest.api.body import entry_of
 from palimpsest.api.callers import ApiParts
 from palimpsest.api.clients import base_url_of
 from palimpsest.api.description import DescriptionPages
 from palimpsest.api.front import guarded
 from palimpsest.api.mcp.endpoint import McpPages
-from palimpsest.api.paper import problem_of
+from palimpsest.api.paper import PageTemplates, problem_of
 from palimpsest.api.problems import problem_reply, send_problem
 from palimpsest.api.root import RootPages
 from palimpsest.api.ui import pages, session_pages
@@ -95,4 +96,8 @@ async def _answered(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if isinstance(error, HTTPException) and error.status_code == 404 and _BELOW_V1.search(request.url.path):
         problem = WrongBaseUrl(f"The API stands under /v1: set base_url to {base_url_of(request.scope)}")
+    entry_of(request.scope).failed(problem)
+    if request.url.path.startswith("/ui/"):
+        paper: PageTemplates = request.app.state.parts.paper
+        return paper.problem(problem)
     return problem_reply(problem, error.headers if isinstance(error, HTTPException) else None)

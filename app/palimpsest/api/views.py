@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -25,14 +25,15 @@ from palimpsest.core.budget.prices import Prices
 from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.searchable_text import summary_text
 from palimpsest.core.recall.tool_results import chain_digits_of, summary_id
-from palimpsest.core.view.compaction import context_id
+from palimpsest.core.view.compaction import Compaction, context_id
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import PartKind
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import InvalidParameter
+from palimpsest.proxy.compacting.viewing import NotMade
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.turn import ForwardedView
+from palimpsest.proxy.turn import ForwardedView, ReadBranch
 
 # The policy's marks in the order in which a growing prompt reaches them.
 _MARKS = ("target_tokens", "precompute_tokens", "trigger_tokens", "ceiling_tokens", "window_tokens")
@@ -129,6 +130,7 @@ class ViewPartFields(ViewPartHead):
 class BranchView(ViewHead):
     """The view that the model would get now."""
 
+    instructions: Annotated[Any, described("The field `instructions` of the Responses API, or null.")]
     parts: list[ViewPartFields]
 
 
@@ -157,7 +159,7 @@ class HandCompaction(PlaceFields):
 
     compacted: bool
     compaction: MadeCompaction | None
-    reason: Literal["nothing_to_fold"] | None
+    reason: NotMade | None
 
 
 def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
@@ -305,12 +307,13 @@ async def compact_session(session: AskedSession) -> Reply[HandCompaction]:
     order = await session.order(CompactOrder)
     place = await session.place(order.branch)
     done = await session.parts.viewing.by_hand(await session.branch(place), order.focus)
+    made = compaction_fields(done) if isinstance(done, Compaction) else None
     return reply(
         {
             **place_fields(place),
-            "compacted": done is not None,
-            "compaction": None if done is None else compaction_fields(done),
-            "reason": "nothing_to_fold" if done is None else None,
+            "compacted": made is not None,
+            "compaction": made,
+            "reason": None if isinstance(done, Compaction) else done,
         }
     )
 
@@ -330,4 +333,6 @@ def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, expl
         if explain:
             fields["cost_per_turn"] = _turn_cost(prices, fields["tokens"])
         parts.append(object_with(fields, message=part.raw))
-    return object_with(head, parts=array_of(parts))
+    stated = context.turn.stated if isinstance(context.turn, ReadBranch) else ()
+    field = next((encoded(said.fields["content"]) for said in stated), b"null")
+    return object_with(head, instructions=field, parts=array_of(parts))

@@ -507,6 +507,9 @@ class ContextLoader:
         if not untouched:
             own, stored = await self._store.compactions.with_settings(turn.namespace, turn.session)
         policy = _asked_policy(self._policy_for(model, own), turn)
+        if policy.is_off:
+            # Those made before are in force again once it is on.
+            stored = ()
         window = await models.windows.window_of(
             model, turn.namespace, outgoing, urgent=turn.tokens > URGENT_TOKENS
         )

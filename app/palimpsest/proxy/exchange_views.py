@@ -29,7 +29,7 @@ from palimpsest.core.view.anatomy import (
 from palimpsest.core.view.compaction import Compaction, context_id
 from palimpsest.core.view.dialects import as_sent
 from palimpsest.core.view.findings import Found, TurnCost, findings_of
-from palimpsest.core.view.outcomes import View
+from palimpsest.core.view.outcomes import View, ViewPart
 from palimpsest.core.view.view import applies, cut_in, folded_in
 from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
@@ -145,6 +145,8 @@ class ExchangeViews:
         )
         weight = MESSAGE_WEIGHT * len(talk.messages)
         rebuilt = await offload(weight, sent_body, material)
+        why = "the request's instructions"
+        stated = [ViewPart("preamble", None, one.raw, one.tokens, False, why) for one in branch.stated]
         fates = await offload(weight, fates_of, rebuilt.talk, rebuilt.plain, lineage_of(force, made))
         return SeenExchange(
             number=number,
@@ -152,7 +154,7 @@ class ExchangeViews:
             branch=branch,
             talk=rebuilt.talk,
             start=said_messages(rebuilt.talk, exchange.said)[1],
-            view=as_sent(rebuilt.plain),
+            view=replace(view := as_sent(rebuilt.plain), parts=(*stated, *view.parts)),
             force=force,
             fates=fates,
             shown=rebuilt.shown,
@@ -173,12 +175,15 @@ class ExchangeViews:
         fixed = max(0, (seen.exchange.tokens_forwarded or said) - said)
         count: Callable[[Mapping[str, Any]], int] = self.tokens.counter_of(seen.exchange.model).count_message
         ours = shares_of(seen.view.parts, fixed, count)
-        if len(seen.shown) > len(seen.view.parts) or seen.exchange.sent:
+        tools = tools_in(seen.envelope)
+        if len(seen.shown) + len(seen.branch.stated) > len(seen.view.parts) or seen.exchange.sent:
             # What is not tools are look-ups of this turn and of earlier ones, with their results.
-            schemas = PRIMING_TOKENS + self.tokens.schema_tokens(seen.exchange.model, tools_in(seen.envelope))
+            schemas = PRIMING_TOKENS + self.tokens.schema_tokens(seen.exchange.model, tools)
             if schemas < fixed:
                 ours = {**ours, "tools": schemas, "lookups": fixed - schemas}
-        return {category: seen.for_model(tokens) for category, tokens in ours.items()}
+        if not tools and seen.envelope:
+            ours["framing"] = ours.pop("tools", 0)
+        return {category: seen.for_model(tokens) for category, tokens in ours.items() if tokens}
 
     async def lost(self, seen: SeenExchange) -> list[Lost]:
         """What folded messages say and the view does not."""

@@ -60,6 +60,7 @@ class LoggedExchange:
     status: int | None
     code: str | None
     cause: str | None
+    error: str | None
     view: str | None
     compaction: str | None
     tokens_full: int | None

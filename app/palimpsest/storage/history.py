@@ -77,6 +77,8 @@ class SessionRow:
     exchanges: int
     compactions: int
     is_side: bool = False
+    # Grows with whatever is stored of the session.
+    arrivals: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,7 +308,7 @@ _SESSION_ROWS = sa.select(
     *columns_of(SESSIONS, "id", "external_id", "epoch", "found_by", "model", "full_history"),
     *columns_of(SESSIONS, "created_at", "updated_at"),
     *(_counted(table) for table in (MESSAGES, EXCHANGES, COMPACTIONS)),
-    SESSIONS.c.is_side,
+    *columns_of(SESSIONS, "is_side", "arrivals"),
 ).where(of_namespace(SESSIONS))
 
 

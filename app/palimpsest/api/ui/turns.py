@@ -211,14 +211,11 @@ def share_bars(shares: Mapping[Category, int], most: int) -> list[tuple[Bar, flo
 
 
 def marks_of(context: CompactionContext, most: int) -> list[Bar]:
-    """Target, trigger, ceiling and window as places on a bar of `most` tokens."""
+    """Target, trigger, ceiling (none while the policy is off) and window, on a bar of `most` tokens."""
     budget = context.budget
-    marks = {
-        "target": budget.for_model(budget.target_tokens),
-        "trigger": budget.for_model(budget.trigger_tokens),
-        "ceiling": budget.for_model(budget.ceiling_tokens),
-        "window": budget.window.tokens,
-    }
+    names = () if context.policy.is_off else ("target", "trigger", "ceiling")
+    marks = {name: budget.for_model(getattr(budget, f"{name}_tokens")) for name in names}
+    marks["window"] = budget.window.tokens
     return [
         Bar(
             name,

@@ -255,13 +255,14 @@ def due(tokens: int, unfolded: Sequence[Message], budget: Budget, policy: Policy
 
     "now": at the trigger, of tokens (A02) or of a count (A14), but with fewer messages than the policy's
     least only at the ceiling (D13). "soon": at the mark where a summary is prepared in the background (B03).
-    "later": neither; nothing further needs to be checked. All counts are ours. Nothing else decides this: to
-    add another kind of mark, add a number to `core/policy.py` and a line to `count_reached`.
+    "later": neither, or the policy is off; nothing further needs to be checked. All counts are ours. Nothing
+    else decides this: to add another kind of mark, add a number to `core/policy.py` and a line to
+    `count_reached`.
     """
     is_long = tokens >= budget.trigger_tokens or count_reached(unfolded, policy) is not None
     if is_long and (len(unfolded) >= policy.min_messages or tokens >= budget.ceiling_tokens):
-        return "now"
-    return "soon" if tokens >= budget.precompute_tokens else "later"
+        return "later" if policy.is_off else "now"
+    return "soon" if tokens >= budget.precompute_tokens and not policy.is_off else "later"
 
 
 def count_reached(unfolded: Sequence[Message], policy: Policy) -> str | None:

@@ -106,7 +106,8 @@ def with_newest(situation: PlanInput, draft: FoldDraft, goal: Goal) -> FoldDraft
     """The draft with the newest exchanges in its tail, where the prompt then takes at most `goal.most`.
 
     To reach the target, the summary shrinks to at least two summary budgets (the model's record, and what
-    code extracts), after an overflow of a window that is a guess to one. An exchange without room beside it is folded.
+    code extracts), after an overflow of a window that is a guess to one. An exchange without room beside it
+    is folded.
     """
     sizes, summary_tokens = draft.limits.sizes, situation.budget.summary_tokens
     is_guess = goal.trigger == "overflow" and not situation.budget.window.is_known

@@ -23,7 +23,7 @@ from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
 from palimpsest.proxy.lookups.rounds import RecallRounds
-from palimpsest.proxy.reports import compaction_comment, exchange_headers
+from palimpsest.proxy.reports import RequestEntry, compaction_comment, exchange_headers
 from palimpsest.proxy.sessions.recorder import state_of_status
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
@@ -54,10 +54,10 @@ class Delivery:
     recovery: Recovery
     relaying: RelayMeans
 
-    def prepared(self, turn: Turn) -> Turn:
+    def prepared(self, turn: Turn, *, is_off: bool = False) -> Turn:
         """The turn as its upstream accepts it: fields and model name adapted."""
         if turn.wire.has_compactions:
-            turn = self.compactions.prepared(turn)
+            turn = self.compactions.prepared(turn, is_off=is_off)
         named = self.destinations.of(turn.model).named(turn.request)
         return turn if named is turn.request else replace(turn, request=named)
 
@@ -66,7 +66,9 @@ class Delivery:
         own = self.compactions if may_compact and turn.wire.has_compactions else None
         refused: list[RefusedView] = []
         while own is None or not own.answers(turn):
-            refusal = await self._attempt(self.prepared(turn), shown, client, may_compact=may_compact)
+            refusal = await self._attempt(
+                self.prepared(turn, is_off=shown.is_off), shown, client, may_compact=may_compact
+            )
             if refusal is None:
                 if refused:
                     await self.recovery.succeeded(turn, shown, refused)
@@ -92,7 +94,7 @@ class Delivery:
         """Send the view once; None when the answer has been relayed."""
         await self.relaying.recorder.reserve(turn, shown, client.entry)
         hidden_log = self.recalling.begun(turn, shown) if shown.has_our_tools else None
-        opening, body = self._opening(turn, shown, hidden_log)
+        opening, body = self._opening(turn, shown, hidden_log, client.entry)
         client.entry.body_digest = await offload(len(body), _digest, body)
         sent = self.recovery.sent(turn, shown)
         relaying = False
@@ -124,11 +126,11 @@ class Delivery:
             raise
 
     def _opening(
-        self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None
+        self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None, entry: RequestEntry
     ) -> tuple[AbstractAsyncContextManager[IncomingAnswer], bytes]:
         """The upstream request for the view, with our tools if they are offered; and its body, decoded."""
         there = self.destinations.of(turn.model)
-        headers = there.outgoing(turn.incoming.headers)
+        entry.sent_headers = headers = there.outgoing(turn.incoming.headers)
         kept = self.kept if turn.wire.keeps_answers else None
         complete = kept.with_items(turn) if kept else turn
         if hidden_log is not None:
@@ -152,7 +154,9 @@ class Delivery:
         """Record the outcome, then send the upstream's error unchanged."""
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
         is_long = refusal.overflow is not None
-        client.entry.refused("context_length_exceeded" if is_long else "upstream_status")
+        client.entry.refused(
+            "context_length_exceeded" if is_long else "upstream_status", refusal.plain or refusal.body
+        )
         await self.relaying.recorder.note(turn, shown, outcome, client.entry)
         headers = [*answer_headers(refusal.headers), *self._headers(turn, shown)]
         await client.start(refusal.status, headers)
@@ -190,4 +194,4 @@ async def _refusal(answer: IncomingAnswer, sent: SentRequest) -> Refusal:
         error = {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}
         return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], encoded({"error": error}), None)
     overflow = classify(answer.status, answer.headers, read.plain, sent)
-    return Refusal(answer.status, answer.headers, read.raw, overflow)
+    return Refusal(answer.status, answer.headers, read.raw, overflow, read.plain)

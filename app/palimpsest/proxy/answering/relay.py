@@ -102,13 +102,14 @@ class RelayMeans:
 class Refusal:
     """An upstream's whole error answer, as received; nothing of it was sent.
 
-    `overflow` is set when it says that the prompt is too long.
+    `overflow` is set when it says that the prompt is too long. `plain`: without its coding.
     """
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
     overflow: Overflow | None
+    plain: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,9 @@ class Relay:
             raise empty
         if outcome.state == "failed":
             # A status 200 with no answer, or one too long to store.
-            client.entry.refused("no_answer" if size <= most_bytes else "answer_too_long_to_store")
+            is_short = size <= most_bytes
+            said = plain if is_short else b""
+            client.entry.refused("no_answer" if is_short else "answer_too_long_to_store", said)
         is_stored = await self._stored(outcome)
         self.means.answered(self.turn, self.shown, outcome)
         await self._begin(() if is_stored else _NOT_STORED)
@@ -281,7 +284,7 @@ class Relay:
             await self.client.body(openings)
         outcome, assembly = self._outcome(holdback), holdback.assembly
         if assembly.error is not None:
-            self.client.entry.refused("error_in_stream")
+            self.client.entry.refused("error_in_stream", self.turn.wire.error_body(assembly.error))
         self.means.answered(self.turn, self.shown, outcome)
         if is_committed:
             await self.client.end()

@@ -377,6 +377,7 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEn
         waited_seconds=shown.waited_seconds,
         code=entry.code if entry else None,
         cause=entry.cause if entry else None,
+        error=entry.error if entry else None,
     )
 
 
