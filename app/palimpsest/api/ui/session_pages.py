@@ -224,7 +224,7 @@ async def show_session(
         standing = [one for one in made if one.undone_at is None]
         page, more = await parts.exchanges.page(session.namespace, row.id, after, limit)
         # Made by hand since the newest turn: no turn tells of it yet.
-        is_waiting = bool(page and standing) and standing[-1].created_at > page[0].exchange.started_at
+        is_waiting = bool(page and standing) and standing[-1].created_at > page[0][1].started_at
         turns = turns_of(page)
         return {
             **await _about(session, row),
@@ -234,7 +234,7 @@ async def show_session(
             "findings": await parts.exchanges.findings(session.namespace, row),
             "followed": {one.compaction.id: followed_fields(one) for one in followed},
             "force": standing[-1].compaction.id if standing else None,
-            "is_waiting": is_waiting and page[0].exchange.compaction != standing[-1].compaction.id,
+            "is_waiting": is_waiting and page[0][1].compaction != standing[-1].compaction.id,
             "did": did,
             "made": {one.compaction.id: compaction_fields(one.compaction) for one in made},
         }
