@@ -25,6 +25,11 @@ AGENTS = {
         "```python\nprint(listdir('d{0}'))\n```",
         "exitcode: 0 (execution succeeded)\nCode output:\n{1}",
     ),
+    "SWE-agent": (
+        "I look.\n```\nls d{0}\n```",
+        "{1}\n(Open file: n/a)\n(Current directory: /app)\nbash-$",
+    ),
+    "a shell": ("```\nls d{0}\n```", "{1}\n(env) root@host:/app# "),
     "Terminus": ('{{"commands": [{{"keystrokes": "ls d{0}"}}]}}', "New Terminal Output:\n{1}"),
 }
 TASK = "Please build it.\n" + "\n".join(f"{n}. Widget W{n}Q is {n * 7} mm wide." for n in range(1, 11))

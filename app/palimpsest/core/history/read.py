@@ -46,6 +46,10 @@ _OUTPUT = re.compile(
     re.IGNORECASE,
 )
 
+# How it ends (characters) where a shell shows its prompt again: "root@host:/app#".
+_PROMPT_CHARS = 250
+_PROMPT = re.compile(r"^(?:\([\w.-]+\) )?[\w.@:~/\\-]{0,200}[$#>%] ?\Z", re.MULTILINE)
+
 
 def read_message(raw: bytes, count: TokenCount) -> Message:
     """The message whose bytes are `raw` (valid JSON, an object, nested at most about 200 levels).
@@ -135,7 +139,7 @@ def _message(raw: bytes, fields: dict[str, Any], role: str, count: TokenCount) -
         answers=_answers(fields) if role == "tool" else None,
         commands=role == "assistant" and not calls and _COMMAND.search(text) is not None,
     )
-    if role == "user" and _OUTPUT.match(text):
+    if role == "user" and (_OUTPUT.match(text) or _PROMPT.search(text[-_PROMPT_CHARS:])):
         return replace(message, as_result=replace(message, role="tool"))
     return message
 

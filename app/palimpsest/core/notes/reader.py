@@ -68,6 +68,7 @@ _SPEAKER = re.compile(r"^\[([^\[\]\n]{1,40})\]:\s+", re.MULTILINE)
 # A command that an assistant wrote as text, for a client that answers in a user message.
 _WRITTEN_CALL = re.compile(
     r"```(?:bash|sh|shell|console|mswea_bash_command)\s*\n(?P<script>.*?)\n```"
+    r"|```[ \t]*\n(?P<last>(?:(?!```).)*?)\n?```\s*\Z"
     r"|^Action:\s*(?P<name>[\w.-]+)(?:\[(?P<given>.*?)\]|\s*\n+Action Input:\s*(?P<input>.+?))\s*$"
     r"|<(?:execute_bash|execute|command)>\s*(?P<tagged>.*?)\s*</",
     re.DOTALL | re.MULTILINE,
@@ -301,7 +302,7 @@ def _written_call(text: str) -> ToolCall | None:
     *_, found = (None, *_WRITTEN_CALL.finditer(text)) if may_hold else (None,)
     if found is None:
         return None
-    script = found["script"] or found["tagged"]
+    script = found["script"] or found["last"] or found["tagged"]
     given = {"command": script} if script else {"input": found["given"] or found["input"] or ""}
     return ToolCall("", "bash" if script else found["name"] or "", msgspec.json.encode(given).decode())
 
