@@ -428,7 +428,7 @@ TASK = "Please mend the parser in src/parse.py so that it reads dates"
 BEGUN: list[list[Json]] = [
     [user(TASK)],
     [user("# AGENTS.md instructions\n<INSTRUCTIONS>\nUse tabs.\n</INSTRUCTIONS>"), user(TASK)],
-    [user("<workspace_state>\na.py\n</workspace_state>"), user(f"<query>\n{TASK}\n</query>")],
+    [user("<workspace_state>\na.py\n</workspace_state>"), user(f"<query>{TASK}</query>")],
     [user(f"<task>\n{TASK}\n</task>\n<environment_details>\n# Files\n</environment_details>")],
     [user(f"New task:\n{TASK}")],
     [{"role": "user", "content": [{"type": "text", "text": each} for each in ("<env>\nx\n</env>", TASK)]}],

@@ -76,7 +76,7 @@ def prose_of(text: str) -> str:
     if "```" in text or "~~~" in text:
         text = _FENCE.sub("\n", text)
     if "<" in text:
-        text = _TAG.sub("\n\n", _without_blocks(text))
+        text = _TAG.sub("\n\n", without_blocks(text))
     if "\n" not in text:
         return text if text and _is_prose(text, False) else ""
     kept: list[str] = []
@@ -122,7 +122,7 @@ def sentences_of(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _without_blocks(text: str) -> str:
+def without_blocks(text: str) -> str:
     """The text without the blocks that a harness added; those with the user's words stay."""
     kept: list[str] = []
     at = 0

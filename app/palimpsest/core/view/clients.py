@@ -9,7 +9,7 @@ from typing import Any
 
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.history.quotes import Said, pieces_of, quotation, quoted_bytes, text_of
-from palimpsest.core.notes.sentences import prose_of
+from palimpsest.core.notes.sentences import without_blocks
 
 # Tags of the blocks that harnesses write. A message of such blocks alone is set-up.
 _TAGS = (
@@ -33,6 +33,11 @@ _OPENINGS = (
 )
 # A line of at most three words that a harness puts before a person's: "New task:".
 _HEADING = re.compile(r"\A[\W_]*(?:\w+ ?){1,3}:[ \t]*\n\s*")
+# Tags on lines of their own, around a text, and the ends of blocks.
+_TAGS_AROUND = re.compile(
+    r"^[ \t]*</?[A-Za-z][\w:.-]*[^<>\n]*>[ \t]*$|^[ \t]*</[A-Za-z][\w:.-]*>|\A\s*<[\w:.-]+>|</[\w:.-]+>\s*\Z",
+    re.MULTILINE,
+)
 # Characters. "Got it. Thanks for the context!" is an acknowledgement; an answer to a task is longer.
 _ACKNOWLEDGEMENT_CHARS = 200
 # Messages examined at most: a harness sends only a few.
@@ -74,7 +79,11 @@ def first_words(texts: Sequence[str]) -> str:
 
     "" where a harness wrote them all.
     """
-    every = [(text, _HEADING.sub("", prose_of(text).strip())) for text in texts if not _is_setup(text)]
+    every = [
+        (text, _HEADING.sub("", _TAGS_AROUND.sub("", without_blocks(text)).strip()))
+        for text in texts
+        if not _is_setup(text)
+    ]
     for place, (text, words) in enumerate(every):
         later = [Said("", each, False, 0.0) for each, _ in every[place + 1 :]]
         asking = quotation((), [text])
