@@ -120,14 +120,7 @@ def test_an_answer_as_long_as_the_window_leaves_no_prompt() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"error":{"message":"Invalid value for temperature","type":"invalid_request_error","code":null}}',
         b'{"error":{"message":"bad image","input":"This model\'s maximum context length is 4 tokens"}}',
-        b'{"error":{"message":"Too many tokens, please wait before trying again.","type":"throttling"}}',
-        b'{"error":{"message":"Tool argument validation failed: input length exceeds 1000 characters"}}',
-        # No shorter prompt has a shorter id.
-        b'{"error":{"message":"Invalid \'messages[3].tool_calls[0].id\': string too long. Expected a string with '
-        b'maximum length 40, but got a string with length 53 instead.","type":"invalid_request_error",'
-        b'"param":"messages[3].tool_calls[0].id","code":"string_above_max_length"}}',
         b"<html><body>400 Bad Request</body></html>",
         b"\xff\xfe\x00",
         b"null",

@@ -207,22 +207,6 @@ async def _chunks(caller: Caller) -> AsyncIterator[bytes]:
 
 
 @on_module_loop
-@pytest.mark.parametrize("stream", [False, True])
-async def test_an_http_1_0_client_is_sent_no_chunks(line: Line, stream: bool) -> None:
-    parts = [HI, STOP, DONE] if stream else [answer_body("Hi")]
-    line.upstream.expects(streams(parts) if stream else replies(parts[0]))
-    request = post(chat_body(f"old {stream}", model="large", stream=stream))
-    async with line.caller() as caller:
-        await caller.sends(request.replace(b"HTTP/1.1", b"HTTP/1.0", 1))
-        reply = await caller.head()
-        assert reply.header("transfer-encoding") is None
-        body = b""
-        while piece := await caller.piece():
-            body += piece
-    assert body == b"".join(parts)
-
-
-@on_module_loop
 @pytest.mark.spec("W20")
 async def test_which_pages_may_read_is_not_the_upstreams_to_say(line: Line) -> None:
     allowed = [

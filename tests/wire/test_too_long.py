@@ -204,15 +204,6 @@ async def test_a_refusal_as_the_first_event_of_a_200(near: Line, at: int) -> Non
     await is_recovered(near, reply, before, len(messages))
 
 
-@pytest.mark.spec("W30")
-async def test_an_empty_stream_of_a_long_prompt(near: Line) -> None:
-    before = len(near.upstream.requests)
-    near.upstream.expects(streams([]), answers(True))
-    messages = talk("empty stream")
-    reply = await near.asks(request("llama_cpp.server", messages, stream=True))
-    await is_recovered(near, reply, before, len(messages))
-
-
 @pytest.mark.spec("W27")
 async def test_a_whole_answer_of_status_200_that_is_a_refusal(near: Line) -> None:
     before = len(near.upstream.requests)

@@ -302,9 +302,8 @@ class Summarizer:
     ) -> tuple[int, SummaryOutcome]:
         """The status of the reply on this API, and what it says."""
         place = (question.model, wire)
-        if wire != question.wire:
-            # That API names the members differently.
-            question = replace(question, members=())
+        # The other API names the members differently.
+        question = replace(question, members={question.wire: question.members}.get(wire, ()))
         dialect = self._dialects.of(place) or Dialect(wire.answer_limit)
         has_learned = False
         while True:
