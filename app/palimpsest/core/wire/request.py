@@ -94,7 +94,8 @@ class RequestBody:
         verify(self.raw)
         if not self.raw.lstrip(b" \t\r\n").startswith(b"{"):
             raise NotUnderstood("the body is not a JSON object")
-        shape = outline(self.raw, self._limits.depth)
+        refuse_deeper(self.raw, self._limits.depth)
+        shape = outline(self.raw)
         for duplicate in shape.duplicates:
             if duplicate.under is None:
                 raise InvalidJson("a key is repeated", param=duplicate.key)

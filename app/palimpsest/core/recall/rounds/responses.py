@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palimpsest.core.recall.rounds.calls import Called
-from palimpsest.core.recall.rounds.frames import FrameForm, Frames, replaced, with_tokens
+from palimpsest.core.recall.rounds.frames import FrameForm, Frames, with_tokens
 from palimpsest.core.recall.rounds.offer import is_named_as_ours
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.wire.chat_answers import Verdict, said_in
-from palimpsest.core.wire.json_spans import raw_elements, raw_members
+from palimpsest.core.wire.json_spans import raw_elements, raw_members, replaced
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.answers import ResponseAssembly
 from palimpsest.core.wire.responses.items import as_chat
