@@ -99,7 +99,7 @@ def outline(body: bytes) -> ObjectOutline:
         if depth == 2 and keys is None:
             span = _without_blanks(body, element, at)
             # A blank element occurs only in an empty array.
-            elements += [span] if span[0] < span[1] else []
+            elements += [span] if span[0] < span[1] else ()
             element = at + 1
         elif depth == 1 and key is not None:
             members.append(Member(key, *_without_blanks(body, start, at), tuple(elements)))
@@ -113,8 +113,12 @@ def _marks(body: bytes) -> Iterator[tuple[bytes, int, int, int]]:
     # Without escaped quotes, the pieces between quotes are alternately structure and string contents.
     pieces = iter(_masked(body).split(b'"'))
     for structure in pieces:
-        for match in _MARKS.finditer(structure):
-            yield match[0], end + match.start(), first, last
+        if len(only := structure.strip(_BLANK)) == 1:
+            # Most structure is one colon or comma.
+            yield only, end + structure.index(only), first, last
+        else:
+            for match in _MARKS.finditer(structure):
+                yield match[0], end + match.start(), first, last
         first = end + len(structure) + 1
         last = first + len(next(pieces, b""))
         end = last + 1
