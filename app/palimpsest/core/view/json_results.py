@@ -7,12 +7,12 @@ path in the call, by the tool's name, or by the marks that converters leave in t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from json.decoder import JSONDecoder
 
 from palimpsest.core.text.message_text import ToolCall
+from palimpsest.core.wire import json_text
 
 # Numbers stay text: a 5,000-digit integer must not raise, and their values are not used here.
 _DECODER = JSONDecoder(parse_int=str, parse_float=str, strict=False)
@@ -55,12 +55,7 @@ def string_at(text: str, start: int) -> str | None:
 
 def encoded(value: str) -> str:
     """A JSON string; lone surrogates are escaped, other characters are not."""
-    plain = json.dumps(value, ensure_ascii=False)
-    try:
-        plain.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value)
-    return plain
+    return json_text.encoded(value).decode()
 
 
 def _value_end(text: str, start: int) -> int:

@@ -113,8 +113,7 @@ def _marks(body: bytes) -> Iterator[tuple[bytes, int, int, int]]:
     # Without escaped quotes, the pieces between quotes are alternately structure and string contents.
     pieces = iter(_masked(body).split(b'"'))
     for structure in pieces:
-        if len(only := structure.strip(_BLANK)) == 1:
-            # Most structure is one colon or comma.
+        if (only := structure.strip(_BLANK)) in (b":", b","):
             yield only, end + structure.index(only), first, last
         else:
             for match in _MARKS.finditer(structure):
