@@ -82,8 +82,8 @@ class Chat:
     def hits(self, question: str, weights: Weights) -> list[Hit]:
         """What is found for a question."""
         query = query_of(question, self.words)
-        scored = ranked(query, self.entries, self.holdings, self.words, weights)
-        return hits_of(scored, self.beside, query, self.words, limit=max(DEPTHS))
+        found = ranked(query, self.entries, self.holdings, self.words, weights)
+        return hits_of(found, self.beside, query, self.words, limit=max(DEPTHS))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,7 +28,7 @@ def holdings_of(entries: list[SearchEntry]) -> CorpusStatistics:
 
 def order(question: str, entries: list[SearchEntry], weights: Weights = FOUND) -> list[str]:
     query = query_of(question, WORDS)
-    return [found.entry.id for found in ranked(query, entries, holdings_of(entries), WORDS, weights)]
+    return [entry.id for entry in ranked(query, entries, holdings_of(entries), WORDS, weights)]
 
 
 def hits(question: str, entries: list[SearchEntry], limit: int = 10) -> list[Hit]:

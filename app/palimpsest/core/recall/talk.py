@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from palimpsest.core.recall.words import SearchEntry, Words, beginnings_of, plain
@@ -80,39 +80,27 @@ def questions_in(entry: SearchEntry) -> str:
     return " ".join(sentence for sentence in _SENTENCE.findall(text) if _QUESTION_END.search(sentence))
 
 
-@dataclass(frozen=True, slots=True)
-class Speakers:
-    """The speakers of a dialogue, by label ("Nora: ...") or by role; in most conversations none."""
-
-    named: frozenset[str] = frozenset()
-    by_role: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of all speakers."""
-        return self.named or frozenset(self.by_role.values())
-
-    def of(self, entry: SearchEntry) -> str:
-        """The speaker of a message; "" when unknown."""
-        speaker = _label_of(entry) if self.named else self.by_role.get(entry.role, "")
-        return speaker if speaker in self.names else ""
-
-
 def is_talk(entry: SearchEntry) -> bool:
     """True for a user's or assistant's message of at most 4,000 characters."""
     return entry.role in _TALK_ROLES and len(entry.text) <= _TALK_CHARS
 
 
-def speakers_in(entries: Sequence[SearchEntry]) -> Speakers:
-    """The speakers: by label if most messages have one, else by how user and assistant address each other."""
+def speakers_in(entries: Sequence[SearchEntry]) -> dict[str, str]:
+    """The speakers of a dialogue's messages, by the entries' ids; in most conversations none.
+
+    By label ("Nora: ...") if most messages have one, else by how user and assistant address each other.
+    """
     talk = [entry for entry in entries if entry.role in _TALK_ROLES]
-    labels = Counter(label for label in map(_label_of, talk) if label)
-    most = labels.most_common(_MOST_SPEAKERS)
+    labels = {entry.id: label for entry in talk if (label := _label_of(entry))}
+    most = Counter(labels.values()).most_common(_MOST_SPEAKERS)
     if sum(count for _, count in most) >= max(2.0, _LABELLED_SHARE * len(talk)):
-        return Speakers(named=frozenset(label for label, _ in most))
+        named = {label for label, _ in most}
+        return {ident: label for ident, label in labels.items() if label in named}
     called = {role: _names_addressed_by(role, talk) for role in _TALK_ROLES}
     names = {role: _listener(called[other], called[role]) for role, other in _TURNS}
-    return Speakers(by_role=names) if all(names.values()) and len(set(names.values())) > 1 else Speakers()
+    if not all(names.values()) or len(set(names.values())) < 2:
+        return {}
+    return {entry.id: names[entry.role] for entry in talk}
 
 
 def _label_of(entry: SearchEntry) -> str:
