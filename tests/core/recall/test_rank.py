@@ -118,8 +118,11 @@ def test_who_speaks_is_told_from_who_calls_whom_where_no_message_says_it() -> No
 def test_nobody_speaks_where_both_call_a_name_or_one_calls_none(both: bool) -> None:
     silent = [replace(each, text=each.text.replace("Tobias", "dear")) for each in called()]
     mixed = [*called(), *called(by_whom=("user", "assistant"))]
-    assert speakers_in(mixed if both else silent).names == frozenset()
-    assert speakers_in(called()).by_role == {"user": "Nora", "assistant": "Tobias"}
+    assert speakers_in(mixed if both else silent) == {}
+    assert {each.role: speakers_in(called())[each.id] for each in called()} == {
+        "user": "Nora",
+        "assistant": "Tobias",
+    }
 
 
 LABELLED = [
