@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from palimpsest.core.budget.prices import Prices, dollars_of, prompt_cost
-from palimpsest.core.budget.upstream_counts import as_theirs
+from palimpsest.core.budget.upstream_counts import Prices, as_theirs, dollars_of, prompt_cost
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.sent_body import Material, names_ours, sent_body, wire_of
 from palimpsest.core.summary.line_sources import SummaryLine, lines_of
@@ -32,8 +31,8 @@ from palimpsest.core.view.dialects import as_sent
 from palimpsest.core.view.findings import Found, TurnCost, findings_of
 from palimpsest.core.view.outcomes import View
 from palimpsest.core.view.view import applies, cut_in, folded_in
-from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.request import tools_in
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, missing
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from palimpsest.core.budget.prices import Prices, dollars_of
-from palimpsest.core.budget.upstream_counts import as_theirs
+from palimpsest.core.budget.upstream_counts import Prices, as_theirs, dollars_of
 from palimpsest.core.utc import DAY, day_of
 from palimpsest.core.view.compaction import Author
 from palimpsest.core.wire.json_text import decoded

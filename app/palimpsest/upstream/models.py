@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from palimpsest.core.budget.prices import Prices, prices_of
+from palimpsest.core.budget.upstream_counts import Prices, prices_of
 from palimpsest.core.budget.window import window_from_models_payload
 from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames

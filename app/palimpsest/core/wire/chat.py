@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -27,14 +27,12 @@ def parse_chat_request(
     fields = read.fields
     model = fields.text("model")
     read.examine(spans if unaccepted is None else unaccepted(model, spans))
-    options = fields.value("stream_options")
     messages = read.shape.last("messages")
     return ChatRequest(
         wire=CHAT,
         body=body,
         model=model,
         stream=fields.flag("stream"),
-        include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         n=max(1, fields.integer("n") or 1),
         max_output_tokens=fields.limit("max_completion_tokens") or fields.limit("max_tokens"),
         tools=fields.raw("tools") or fields.raw("functions"),

@@ -103,7 +103,7 @@ class Holdback:
         for frame in frames:
             verdict = self._reads(frame)
             # Clients stop reading at `[DONE]`, whether or not a finish_reason came before it.
-            if (verdict.finishes or verdict.done) and not self.is_closed:
+            if verdict in ("finishes", "done") and not self.is_closed:
                 self.is_closed = True
                 self._held_from = max(0, start - before)
             start += len(frame)
@@ -172,16 +172,15 @@ class Holdback:
         if data is None:
             # Keep-alive comments after the first event count as begun: the upstream has accepted the request.
             self.has_begun = self.has_begun or self._frames > 0
-            return _COMMENT
+            return "ordinary"
         self._frames += 1
         verdict = self.assembly.feed(data)
-        if verdict.error and not self.has_begun:
+        if verdict == "error" and not self.has_begun:
             self.has_failed_early = True
-        self.has_begun = self.has_begun or not verdict.opens
+        self.has_begun = self.has_begun or verdict != "opens"
         return verdict
 
 
-_COMMENT = Verdict()
 _BETWEEN = b"\n\n"
 # Opening events repeat at most the request's settings and tools.
 _OPENING_BYTES = 1024 * 1024

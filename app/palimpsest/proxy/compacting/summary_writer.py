@@ -38,7 +38,7 @@ from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.view.validity import groups_of
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import Members
-from palimpsest.core.wire.responses.question import has_unreadable_reasoning, previous_of
+from palimpsest.core.wire.responses.request import has_unreadable_reasoning, previous_of
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Breaker, Cause
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText

@@ -22,7 +22,7 @@ from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.resolve import respelled
 from palimpsest.core.history.stored_points import PathEntry
 from palimpsest.core.recall.rounds.offer import tools_edit
-from palimpsest.core.wire.envelope import envelope_of
+from palimpsest.core.wire.request import envelope_of
 from palimpsest.core.wire.responses.items import ids_in
 from palimpsest.errors import QuotaExceeded, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from palimpsest.core.budget.prices import Prices, dollars_of
+from palimpsest.core.budget.upstream_counts import Prices, dollars_of
 from palimpsest.core.view.compaction import Author, Compaction
 from palimpsest.errors import StoreError
 from palimpsest.proxy.reports import RequestEntry

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import RequestLimits
-from palimpsest.core.wire.responses.question import (
+from palimpsest.core.wire.responses.request import (
     has_unreadable_reasoning,
+    parse_responses_request,
     previous_of,
     prompt_members_of,
     said_in,
 )
-from palimpsest.core.wire.responses.request import parse_responses_request
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.spec("W55")

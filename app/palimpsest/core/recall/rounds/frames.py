@@ -77,7 +77,7 @@ class Frames(ABC):
         if data is None:
             return b"" if self.is_hidden else frame
         verdict, was_hidden = self._assembly.feed(data), self.is_hidden
-        if (verdict.finishes or verdict.done) and not self.is_over:
+        if verdict in ("finishes", "done") and not self.is_over:
             self._end()
         return b"" if was_hidden else self._visible(frame, data, verdict)
 
@@ -158,9 +158,9 @@ class RoundFrames(Frames):
         self._is_first = not so_far.has_role
 
     def _visible(self, frame: bytes, data: bytes, verdict: Verdict) -> bytes:
-        if verdict.done:
+        if verdict == "done":
             return b"" if self.is_hidden else frame
-        return frame if verdict.error else self._rewritten(frame, data, ends=verdict.finishes)
+        return frame if verdict == "error" else self._rewritten(frame, data, ends=verdict == "finishes")
 
     def _rewritten(self, frame: bytes, data: bytes, *, ends: bool) -> bytes:
         try:

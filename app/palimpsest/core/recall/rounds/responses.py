@@ -217,11 +217,11 @@ class ResponseFrames(Frames):
             return b""
         said = said_in(data)
         if not isinstance(said, dict):
-            return self._flushed() + frame if verdict.done else frame
+            return self._flushed() + frame if verdict == "done" else frame
         event = _Event(frame, data, said)
-        if verdict.opens:
+        if verdict == "opens":
             return self._opening(event)
-        if verdict.finishes or verdict.error:
+        if verdict in ("finishes", "error"):
             return self._flushed() + self._out(event)
         place = said.get("output_index")
         return self._placed(place, event) if isinstance(place, int) else self._sent_ahead(event)

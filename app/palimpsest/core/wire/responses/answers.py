@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from palimpsest.core.wire.chat_answers import (
-    FINISHES,
-    ORDINARY,
     Answer,
     AnsweredChoice,
     Sum,
@@ -32,9 +30,9 @@ _FINISH_REASONS = {"max_output_tokens": "length"}
 FAILED = ("failed", "cancelled", "queued", "in_progress")
 
 
-def parse_response(body: bytes, deepest: int = 128) -> Answer:
+def parse_response(body: bytes) -> Answer:
     """Parses a complete answer as one choice whose message is the array of its items."""
-    return parsed(body, deepest, _read)
+    return parsed(body, _read)
 
 
 def _read(said: Mapping[str, bytes]) -> Answer:
@@ -102,8 +100,6 @@ _FAILS = frozenset({"response.failed", "error"})
 # Events that acknowledge the request and carry nothing of the answer.
 _OPENINGS = frozenset({"response.created", "response.queued", "response.in_progress"})
 
-_OPENS = Verdict(opens=True)
-
 
 class ResponseAssembly(Sum):
     """Sums the events of one streamed answer.
@@ -149,11 +145,11 @@ class ResponseAssembly(Sum):
         if kind in _ENDS and isinstance(response, dict):
             self._ending = response
             self.usage = tokens_of(response.get("usage"))
-            return FINISHES
+            return "finishes"
         if kind in _OPENINGS:
-            return _OPENS
+            return "opens"
         self._extend(kind, said)
-        return ORDINARY
+        return "ordinary"
 
     def _extend(self, kind: str | None, event: dict[str, Any]) -> None:
         place = event.get("output_index")
