@@ -62,11 +62,6 @@ _NAME = re.compile(r"[^\W\d_A-Z,;][,;]? [A-Z][^\W\d_A-Z]{2}")
 _ANSWERS: Mapping[Asked, re.Pattern[str]] = {"time": _TIME, "number": _NUMBER, "name": _NAME}
 
 
-def asked_for(question: str) -> frozenset[Asked]:
-    """What a lower-case question asks for, by English words; empty for most questions."""
-    return frozenset(kind for kind, pattern in _QUESTIONS.items() if pattern.search(question))
-
-
 def tells(text: str, asked: frozenset[Asked]) -> bool:
     """True when a text contains a time, a number or a name that is `asked` for."""
     return any(_ANSWERS[kind].search(text) for kind in asked)
@@ -97,7 +92,15 @@ def speakers_in(entries: Sequence[SearchEntry]) -> dict[str, str]:
         named = {label for label, _ in most}
         return {ident: label for ident, label in labels.items() if label in named}
     called = {role: _names_addressed_by(role, talk) for role in _TALK_ROLES}
-    names = {role: _listener(called[other], called[role]) for role, other in _TURNS}
+    names = {}
+    for role, other in _TURNS:
+        # The listener's name is said often by the other side, hardly ever by the listener.
+        own = (
+            (count, name)
+            for name, count in called[other].items()
+            if count >= max(_LEAST_ADDRESSES, _LEAST_ADDRESS_RATIO * called[role][name])
+        )
+        names[role] = max(own, default=(0, ""))[1]
     if not all(names.values()) or len(set(names.values())) < 2:
         return {}
     return {entry.id: names[entry.role] for entry in talk}
@@ -122,16 +125,6 @@ def _names_addressed_by(role: str, talk: Sequence[SearchEntry]) -> Counter[str]:
                 names.add(found[0])
         counts.update(names)
     return counts
-
-
-def _listener(called: Counter[str], by_listener: Counter[str]) -> str:
-    """The listener's name: said often by the other side, hardly ever by the listener; "" without one."""
-    own = (
-        (count, name)
-        for name, count in called.items()
-        if count >= max(_LEAST_ADDRESSES, _LEAST_ADDRESS_RATIO * by_listener[name])
-    )
-    return max(own, default=(0, ""))[1]
 
 
 # C15: the most words of a query that are searched.
@@ -181,5 +174,5 @@ def query_of(text: str, words: Words) -> Query:
         words=chosen,
         related=tuple(words.related(word) - set(chosen) for word in chosen),
         phrases=tuple(phrase.strip() for phrase in _QUOTED.findall(low) if phrase.strip()),
-        asked=asked_for(low),
+        asked=frozenset(kind for kind, pattern in _QUESTIONS.items() if pattern.search(low)),
     )
