@@ -72,7 +72,7 @@ class Chat:
             for place, message in enumerate(told["messages"])
         ]
         if not is_labelled:
-            named = speakers_in(self.entries).named
+            named = frozenset(speakers_in(self.entries).values())
             self.entries = [replace(each, text=_without_label(each.text, named)) for each in self.entries]
         said = [self.words.of(entry.text) for entry in self.entries]
         holding = Counter(word for words in said for word in set(words))

@@ -195,10 +195,14 @@ def taught(measures: Measures, now: Counted, growth: PromptGrowth | None) -> Mea
     if growth is not None and now.continues(growth.last):
         last, before = growth.last, growth.before
         # Otherwise it has reached a window, perhaps already during the previous growth.
-        if before is None or not all(
-            _follows(*pair, measures.text) for pair in ((before, last), (last, now))
-        ):
+        if before is None:
             return measures
+        for earlier, later in ((before, last), (last, now)):
+            # As that of a tokenizer that reads the whole prompt.
+            ratio, sample = measures.text.ratio, (later.theirs - earlier.theirs) / (later.ours - earlier.ours)
+            is_new = measures.text.samples < _KNOWN and _SHARE <= sample <= MAX_RATIO
+            if not (_SHARE * ratio <= sample <= ratio / _SHARE or is_new):
+                return measures
         grown = last.ours - before.ours, last.theirs - before.theirs
         after = Measures(calibrated(measures.text, *grown), measures.fixed)
         return _taught_by_all(after, last) if last.fixed >= last.ours else after
@@ -214,14 +218,6 @@ def _taught_by_all(measures: Measures, now: Counted) -> Measures:
     if not fixed.samples:
         return Measures(calibrated(text, now.ours + now.fixed, now.theirs), fixed)
     return Measures(calibrated(text, now.ours, round(now.theirs - now.fixed * fixed.ratio)), fixed)
-
-
-def _follows(before: Counted, now: Counted, measure: Measure) -> bool:
-    """True when the upstream's count grew as that of a tokenizer that reads the whole prompt."""
-    sample = (now.theirs - before.theirs) / (now.ours - before.ours)
-    return _SHARE * measure.ratio <= sample <= measure.ratio / _SHARE or (
-        measure.samples < _KNOWN and _SHARE <= sample <= MAX_RATIO
-    )
 
 
 # Prompt tokens served from a cache cost this share of uncached ones with most services (2026).

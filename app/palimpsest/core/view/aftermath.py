@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from palimpsest.core.history.message import RESULT_ROLES, Conversation, Message
+from palimpsest.core.history.message import RESULT_ROLES, Conversation
 from palimpsest.core.notes.effects import effects_of
 from palimpsest.core.notes.note import Action, Command, FileChange
-from palimpsest.core.text.message_text import ToolCall, calls_of, text_of
+from palimpsest.core.text.message_text import calls_of, text_of
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import folded_in
 
@@ -41,19 +41,16 @@ def aftermath_of(talk: Conversation, made: Compaction, start: int, end: int) -> 
     known = {(call.name, call.values()) for call in folded}
     calls = [call for message in said for call in calls_of(message)]
     again = [call for call in calls if (call.name, call.values()) in known]
-    changed = (place for place, call in enumerate(calls, 1) if _changes(call, results.get(call.id)))
+    changed = (
+        place
+        for place, call in enumerate(calls, 1)
+        for effect in effects_of(call, text_of(results[call.id]) if call.id in results else None)
+        if isinstance(effect, FileChange | Action) or (isinstance(effect, Command) and effect.does == "more")
+    )
     return Aftermath(
         messages=max(0, end - start),
         all_calls=len(calls),
         calls=next(changed, None),
         repeated=len(again),
         repeated_tokens=sum(results[call.id].tokens for call in again if call.id in results),
-    )
-
-
-def _changes(call: ToolCall, result: Message | None) -> bool:
-    effects = effects_of(call, text_of(result) if result else None)
-    return any(
-        isinstance(effect, FileChange | Action) or (isinstance(effect, Command) and effect.does == "more")
-        for effect in effects
     )

@@ -136,7 +136,7 @@ class Compaction:
     @property
     def passes(self) -> int:
         """Calls to a model that wrote its text."""
-        return self._number("passes")
+        return int(json.loads(self.details).get("passes", 0)) if b'"passes"' in self.details else 0
 
     @property
     def spent(self) -> SpentTokens | None:
@@ -195,9 +195,6 @@ class Compaction:
         return replace(
             self, details=json.dumps({key: each for key, each in details.items() if each}).encode()
         )
-
-    def _number(self, name: str) -> int:
-        return int(json.loads(self.details).get(name, 0)) if f'"{name}"'.encode() in self.details else 0
 
     def _says(self, name: str) -> bool:
         return f'"{name}"'.encode() in self.details and json.loads(self.details).get(name) is True

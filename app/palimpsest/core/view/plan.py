@@ -92,9 +92,8 @@ def plan_overflow(situation: PlanInput) -> Fold | MaskOnly | Refuse:
         most=most if budget.window.is_known else 0,
     )
     plan = _compacted(situation, goal)
-    if isinstance(plan, Send):
-        return _refused(situation, "Nothing is left that compaction could fold.")
-    return plan
+    nothing = "Nothing is left that compaction could fold."
+    return _refused(situation, nothing) if isinstance(plan, Send) else plan
 
 
 def plan_for_answer(situation: PlanInput) -> Plan:
@@ -252,7 +251,6 @@ def _compacted(situation: PlanInput, goal: Goal) -> Plan:
         return thinned
     return (
         _by_masks(situation, goal)
-        or _by_count(situation, goal)
         or _by_fold(situation, goal)
         or _above_target(situation, goal)
         or _at_any_price(situation, goal)
@@ -281,9 +279,14 @@ def _by_masks(situation: PlanInput, goal: Goal) -> MaskOnly | None:
     oversized = situation.oversized
     if situation.total_with(oversized) <= goal.target:
         return _masks(situation, oversized, goal, "oversized tool results shortened")
-    newest = None if _newest_fits(situation, goal) else _newest_squeezed(situation, goal)
-    if newest is not None:
-        return _masks(situation, newest, goal, "the newest tool results shortened")
+    sizes, start = oversized.sizes, situation.groups[-1].start
+    others = situation.total_with(oversized) - sum(sizes[start:])
+    if others <= goal.target * _NEWEST_SHARE and not _newest_fits(situation, goal):
+        messages = enumerate(situation.conversation.messages[start:], start)
+        plain = sum(sizes[index] for index, message in messages if message.role not in RESULT_ROLES)
+        newest = situation.squeezed(start, goal.target - others - plain, _SOFT_FLOOR_TOKENS)
+        if situation.total_with(newest) <= goal.target:
+            return _masks(situation, newest, goal, "the newest tool results shortened")
     stubs = situation.older(oversized, goal.target)
     if situation.total_with(stubs) <= goal.target:
         return _masks(situation, stubs, goal, "older tool results shortened")
@@ -305,17 +308,13 @@ def _thinned(situation: PlanInput, goal: Goal) -> MaskOnly | Send | None:
     return Send(situation.view) if fits else None
 
 
-def _by_count(situation: PlanInput, goal: Goal) -> Fold | None:
+def _by_fold(situation: PlanInput, goal: Goal) -> Fold | None:
     """The tail that the policy counts, where it leaves room for growth; else the target decides."""
     draft, budget = counted(situation), situation.budget
     # A view at the trigger would be compacted again at once (F04).
     most = min(goal.limit, budget.trigger_tokens - max(1, budget.gain_tokens))
-    if draft is None or draft.total > most or not _is_worth(situation, draft.total, goal):
-        return None
-    return _fold_of(situation, draft, goal)
-
-
-def _by_fold(situation: PlanInput, goal: Goal) -> Fold | None:
+    if draft is not None and draft.total <= most and _is_worth(situation, draft.total, goal):
+        return _fold_of(situation, draft, goal)
     draft = fold_to(situation, goal.target)
     if draft is None or draft.total > goal.target or not _is_worth(situation, draft.total, goal):
         return None
@@ -396,17 +395,6 @@ def _newest_fits(situation: PlanInput, goal: Goal) -> bool:
     """
     smallest = _squeezed(situation, goal.limit, with_task=True, floor=0)
     return smallest.total <= goal.limit and smallest.limits.chars == situation.oversized.chars
-
-
-def _newest_squeezed(situation: PlanInput, goal: Goal) -> ResultLimits | None:
-    sizes, start = situation.oversized.sizes, situation.groups[-1].start
-    others = situation.total_with(situation.oversized) - sum(sizes[start:])
-    if others > goal.target * _NEWEST_SHARE:
-        return None
-    newest = enumerate(situation.conversation.messages[start:], start)
-    plain = sum(sizes[index] for index, message in newest if message.role not in RESULT_ROLES)
-    limits = situation.squeezed(start, goal.target - others - plain, _SOFT_FLOOR_TOKENS)
-    return limits if situation.total_with(limits) <= goal.target else None
 
 
 def _taken(situation: PlanInput, draft: FoldDraft, goal: Goal) -> Fold | MaskOnly | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from palimpsest.core.wire.chat_answers import Assembly, QuestionAnswer, parse_answer, text_of, usage_of
 from palimpsest.core.wire.json_text import encoded
-from palimpsest.core.wire.request import ChatRequest, Members, RequestBody, RequestLimits, Unaccepted, Wire
+from palimpsest.core.wire.request import ChatRequest, RequestBody, RequestLimits, Unaccepted, Wire
 from palimpsest.core.wire.responses.translation import translated_to_chat
 
 
@@ -44,17 +43,6 @@ def parse_chat_request(
     )
 
 
-def _may_add_tools(request: ChatRequest) -> bool:
-    """False with the legacy `functions`, or with several choices, each of which would be an answer."""
-    return request.shape.last("functions") is None and request.n == 1
-
-
-def _question_fields(messages: Sequence[bytes], behind: Members | None) -> dict[str, Any]:
-    """On this API a prompt is messages and tools only: there are no other members to repeat."""
-    del behind
-    return {"messages": [msgspec.Raw(message) for message in messages]}
-
-
 def _question_answer(payload: Any) -> QuestionAnswer | None:
     """The first choice of a complete answer; None without one."""
     choices = payload.get("choices") if isinstance(payload, dict) else None
@@ -76,7 +64,8 @@ CHAT = Wire(
     listed="messages",
     read_request=parse_chat_request,
     has_compactions=False,
-    may_add_tools=_may_add_tools,
+    # Not with the legacy `functions`, nor with several choices, each of which would be an answer.
+    may_add_tools=lambda request: request.shape.last("functions") is None and request.n == 1,
     tool=lambda function: encoded({"type": "function", "function": function}),
     tool_result=lambda call, result: encoded({"role": "tool", "tool_call_id": call, "content": result}),
     read_answer=parse_answer,
@@ -88,7 +77,8 @@ CHAT = Wire(
     answer_start=b"{",
     translated=translated_to_chat,
     answer_limit="max_tokens",
-    question_fields=_question_fields,
+    # A prompt is messages and tools only: there are no other members to repeat.
+    question_fields=lambda messages, _: {"messages": list(map(msgspec.Raw, messages))},
     prompt_members=lambda _: (),
     question_answer=_question_answer,
 )

@@ -53,8 +53,7 @@ def called_by(choice: AnsweredChoice) -> Called:
     ids = [_id_of(call) for call in calls]
     is_sound = all(ids) and len(set(ids)) == len(ids) and choice.finish_reason in _ENDS
     is_answerable = bool(ours) and is_sound
-    is_hidden = is_answerable and not others
-    return Called(ours, others, is_hidden=is_hidden, is_mixed=is_answerable and bool(others))
+    return Called(ours, others, is_answerable and not others, is_answerable and bool(others))
 
 
 def recall_calls_in(message: bytes) -> tuple[RecallCall, ...]:
