@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -149,24 +148,17 @@ def replaced(text: bytes, path: Sequence[str | int], value: bytes | None) -> byt
 def refuse_deeper(body: bytes, deepest: int) -> None:
     """Raises NestedTooDeep when the valid JSON text is nested more than `deepest` levels."""
     # Counting brackets first is cheap, and hardly any text has that many.
-    if body.count(b"[") + body.count(b"{") > deepest and is_deeper(structure_of(body), deepest):
-        raise NestedTooDeep(f"the JSON is nested more than {deepest} levels")
-
-
-def structure_of(body: bytes) -> bytes:
-    """A valid JSON text without its strings and their quotes."""
-    return b"".join(_masked(body).split(b'"')[::2])
-
-
-def is_deeper(structure: bytes, deepest: int) -> bool:
-    """Whether a JSON text with this structure is nested more than `deepest` levels."""
-    if structure.count(b"[") + structure.count(b"{") <= deepest:
-        return False
-    brackets = structure.translate(_ONE_KIND, _NO_BRACKETS)
+    if body.count(b"[") + body.count(b"{") <= deepest:
+        return
+    # The text without its strings and their quotes.
+    brackets = b"".join(_masked(body).split(b'"')[::2]).translate(_ONE_KIND, _NO_BRACKETS)
+    if len(brackets) <= 2 * deepest:
+        return
     for _ in range(deepest):
         # Each pass removes the innermost level of every branch.
         brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
+    if brackets:
+        raise NestedTooDeep(f"the JSON is nested more than {deepest} levels")
 
 
 def _masked(body: bytes) -> bytes:
@@ -242,9 +234,11 @@ def is_plain(text: bytes, deepest: int) -> bool:
     """Whether no object in the valid JSON text repeats a key or is nested beyond `deepest` levels."""
     if _is_surely_plain(text, min(deepest, _QUICK_LEVELS)):
         return True
-    structure = structure_of(text)
-    # Every member has one colon; decoding merges the members of a repeated key into one.
-    return not is_deeper(structure, deepest) and structure.count(b":") == _keys_in(decoded(text))
+    try:
+        refuse_deeper(text, deepest)
+    except NestedTooDeep:
+        return False
+    return not outline(text).duplicates
 
 
 def _is_surely_plain(text: bytes, levels: int) -> bool:
@@ -299,11 +293,3 @@ def _elements(body: bytes, start: int, value: msgspec.Raw) -> tuple[Span, ...]:
         spans.append((at, end))
         at = end
     return tuple(spans)
-
-
-def _keys_in(value: Any) -> int:
-    if isinstance(value, dict):
-        return len(value) + sum(_keys_in(item) for item in value.values() if isinstance(item, dict | list))
-    if isinstance(value, list):
-        return sum(_keys_in(item) for item in value if isinstance(item, dict | list))
-    return 0
