@@ -255,10 +255,6 @@ msgspec.json.Decoder(CheckpointPayload)
 msgspec.json.Decoder(RuntimeSnapshot)
 
 
-class _NotThisForm(ValueError):
-    """The payload is readable but of another form."""
-
-
 def _checkpoint_v2(value: Any) -> RuntimeSnapshot:
     # Some checkpoints are the state itself, without a summary or evidence.
     is_state = isinstance(value, dict) and value.get("schema") == SNAPSHOT
@@ -270,9 +266,9 @@ def _snapshot_v2(value: Any) -> RuntimeSnapshot:
     snapshot = msgspec.convert(value, RuntimeSnapshot)
     transcript = snapshot.transcript
     if not (transcript.head or transcript.ids or transcript.conversation_history):
-        raise _NotThisForm
+        raise ValueError("another form")
     if transcript.conversation_history and messages_in(list(transcript.conversation_history)) is None:
-        raise _NotThisForm
+        raise ValueError("another form")
     return snapshot
 
 
@@ -280,7 +276,7 @@ def _legacy(value: Any) -> RuntimeSnapshot:
     """A record whose messages are in `conversationHistory`, with little else that we use."""
     # A record marked as V2 is a damaged one of ours: it is not used in part.
     if not isinstance(value, dict) or str(value.get("schema", "")).endswith("_v2"):
-        raise _NotThisForm
+        raise ValueError("another form")
     for key in HISTORY_KEYS:
         history = messages_in(value.get(key))
         if history:
@@ -288,7 +284,7 @@ def _legacy(value: Any) -> RuntimeSnapshot:
             totals = value.get("usageTotals", value.get("usage"))
             usage = _usage_in(totals if isinstance(totals, dict) else {})
             return new_snapshot(transcript, BroughtState(usage=usage))
-    raise _NotThisForm
+    raise ValueError("another form")
 
 
 DECODERS: tuple[tuple[RestoredForm, frozenset[str], Callable[[Any], RuntimeSnapshot]], ...] = (

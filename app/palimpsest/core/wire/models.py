@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
@@ -29,14 +29,10 @@ class ModelPattern:
 
     match: str
     asked: str | None = None
-    _folded: str = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_folded", self.match.casefold())
 
     def means(self, model: str) -> bool:
         """True when `model` matches."""
-        return fnmatchcase(model.casefold(), self._folded)
+        return fnmatchcase(model.casefold(), self.match.casefold())
 
     def asked_for(self, model: str) -> str:
         """The name to ask the upstream for when the client asks for `model`, which matches."""

@@ -59,10 +59,7 @@ def offering(request: ChatRequest, messages: Sequence[bytes], *, may_call: bool 
 
 def tools_edit(request: ChatRequest) -> Edit:
     """The edit that appends our tools to the client's."""
-    tools = request.shape.last("tools")
-    if tools is not None and request.tools is not None:
-        return tools.end - 1, tools.end, b"," + _OURS[request.wire] + b"]"
-    return _put(request, "tools", schemas(request.wire))
+    return _put(request, "tools", with_ours(request.tools, request.wire))
 
 
 def schemas(wire: Wire) -> bytes:

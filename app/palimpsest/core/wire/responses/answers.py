@@ -124,7 +124,16 @@ class ResponseAssembly(Sum):
     def choices(self) -> tuple[AnsweredChoice, ...]:
         """The answer so far, finished or not; none while it is empty."""
         ending = self._ending or {}
-        items, whole = self._items(), ending.get("output")
+        whole = ending.get("output")
+        texts = {
+            place: {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "".join(pieces)}],
+            }
+            for place, pieces in self._texts.items()
+        }
+        items: list[Any] = [item for _, item in sorted((texts | self._done).items())]
         # Some servers send no item events, or not for all items; others end without repeating the output.
         if isinstance(whole, list) and len(whole) > len(items):
             items = [item for item in whole if isinstance(item, dict)]
@@ -148,26 +157,11 @@ class ResponseAssembly(Sum):
             return "finishes"
         if kind in _OPENINGS:
             return "opens"
-        self._extend(kind, said)
+        place = said.get("output_index")
+        if isinstance(place, int):
+            if kind == "response.output_item.done" and isinstance(said.get("item"), dict):
+                self._done[place] = said["item"]
+                self._texts.pop(place, None)
+            elif kind == "response.output_text.delta" and isinstance(said.get("delta"), str):
+                self._texts.setdefault(place, []).append(said["delta"])
         return "ordinary"
-
-    def _extend(self, kind: str | None, event: dict[str, Any]) -> None:
-        place = event.get("output_index")
-        if not isinstance(place, int):
-            return
-        if kind == "response.output_item.done" and isinstance(event.get("item"), dict):
-            self._done[place] = event["item"]
-            self._texts.pop(place, None)
-        elif kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
-            self._texts.setdefault(place, []).append(event["delta"])
-
-    def _items(self) -> list[Any]:
-        said = {
-            place: {
-                "type": "message",
-                "role": "assistant",
-                "content": [{"type": "output_text", "text": "".join(pieces)}],
-            }
-            for place, pieces in self._texts.items()
-        }
-        return [item for _, item in sorted((said | self._done).items())]
