@@ -57,8 +57,14 @@ APART = Weights(before=0.0, after=0.0, earlier=0.0, further=0.0, answer=0.0)
 
 # C14: with equal words the kinds rank in this order, tools last. Summaries rank low because the messages that
 # they summarize are found themselves (docs/recall.md).
-_KINDS: Mapping[str, float] = {"dialogue": 1.03, "other": 1.02, "step": 1.01, "payload": 1.0, "summary": 0.7}
-_TOOL = 0.8
+_KINDS: Mapping[str, float] = {
+    "dialogue": 1.03,
+    "other": 1.02,
+    "step": 1.01,
+    "payload": 1.0,
+    "tool": 0.8,
+    "summary": 0.7,
+}
 # In place of the words of a speaker's name: no speaker.
 _NO_SPEAKER = frozenset({""})
 # Of a neighbour that there is none of.
@@ -90,7 +96,11 @@ def ranked(
             score += weights.after * after[0]
             score += weights.earlier * earlier[0] + weights.further * further[0]
             score *= share
-        scores[entry.id] = score * _kind_factor(entry)
+        kind: str = "tool" if entry.role == "tool" else entry.kind
+        if kind == "message":
+            kind = "dialogue" if entry.role in ("user", "assistant") else "other"
+            kind = "step" if entry.text[:40].lower().startswith(_STEP) else kind
+        scores[entry.id] = score * _KINDS[kind]
     found = (entry for entry in entries if scores[entry.id] > 0)
     return sorted(found, key=lambda entry: (-scores[entry.id], -entry.at, -entry.place, entry.id))
 
@@ -163,13 +173,3 @@ def _scores_alone(
             share *= min(1.0, (1 + len(said)) / (1 + holdings.mean_words)) ** weights.brief
         alone[entry.id] = score, matches(Counter(asking), _NO_SPEAKER, length)[0], share
     return alone
-
-
-def _kind_factor(entry: SearchEntry) -> float:
-    if entry.role == "tool":
-        return _TOOL
-    if entry.kind != "message":
-        return _KINDS[entry.kind]
-    if entry.text[:40].lower().startswith(_STEP):
-        return _KINDS["step"]
-    return _KINDS["dialogue" if entry.role in ("user", "assistant") else "other"]

@@ -86,7 +86,7 @@ def speakers_in(entries: Sequence[SearchEntry]) -> dict[str, str]:
     By label ("Nora: ...") if most messages have one, else by how user and assistant address each other.
     """
     talk = [entry for entry in entries if entry.role in _TALK_ROLES]
-    labels = {entry.id: label for entry in talk if (label := _label_of(entry))}
+    labels = {entry.id: said[1] for entry in talk if (said := _SPEAKER.match(entry.text))}
     most = Counter(labels.values()).most_common(_MOST_SPEAKERS)
     if sum(count for _, count in most) >= max(2.0, _LABELLED_SHARE * len(talk)):
         named = {label for label, _ in most}
@@ -104,12 +104,6 @@ def speakers_in(entries: Sequence[SearchEntry]) -> dict[str, str]:
     if not all(names.values()) or len(set(names.values())) < 2:
         return {}
     return {entry.id: names[entry.role] for entry in talk}
-
-
-def _label_of(entry: SearchEntry) -> str:
-    """The speaker's label of a message; "" for most messages but those of chats between people."""
-    said = _SPEAKER.match(entry.text) if entry.role in _TALK_ROLES else None
-    return said[1] if said else ""
 
 
 def _names_addressed_by(role: str, talk: Sequence[SearchEntry]) -> Counter[str]:

@@ -60,15 +60,6 @@ def shown(text: str, limit_chars: int, reference: str) -> str:
     return cut(text, limit_chars, reference)
 
 
-def _masked(message: Message, limit_chars: int, reference: str) -> Masked | None:
-    for key, value in raw_members(message.raw).items():
-        short = _shown_value(message, value, limit_chars, reference) if key in RESULT_MEMBERS else None
-        if short is not None:
-            raw = replaced(message.raw, (key,), short)
-            return Masked(raw, text_of(as_chat(decoded(raw))))
-    return None
-
-
 def _shown_value(message: Message, value: bytes, limit_chars: int, reference: str) -> bytes | None:
     content = message.fields.get("content")
     if value.startswith(b'"') and isinstance(content, str):
@@ -138,7 +129,13 @@ class _Built:
         key = (message.digest, limit_chars, reference)
         if (known := self._known.get(key)) is not None:
             return known[0]
-        made = _masked(message, limit_chars, reference)
+        made: Masked | None = None
+        for name, value in raw_members(message.raw).items():
+            short = _shown_value(message, value, limit_chars, reference) if name in RESULT_MEMBERS else None
+            if short is not None:
+                raw = replaced(message.raw, (name,), short)
+                made = Masked(raw, text_of(as_chat(decoded(raw))))
+                break
         size = len(made.raw) + len(made.text) if made else 0
         if len(self._known) >= _KEPT or self._bytes + size > _KEPT_BYTES:
             self.forget()

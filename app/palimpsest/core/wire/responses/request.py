@@ -233,15 +233,6 @@ def _head(item: bytes) -> dict[str, Any]:
         return fields
 
 
-def _may_add_tools(request: ChatRequest) -> bool:
-    """False with a stored prompt, whose tools are unknown here, and for a request for a compaction.
-
-    False also if the upstream compacts while answering: the compaction could fall into a hidden round.
-    """
-    manages = MANAGEMENT not in request.dropped and request.management is not None
-    return request.trigger is None and not manages and not request.members(("prompt",))
-
-
 # Members that we set ourselves, or that are not about the prompt: delivery, storage, billing.
 _OTHERS = """
 background context_management conversation include input max_output_tokens max_tool_calls metadata model
@@ -260,18 +251,15 @@ def prompt_members_of(request: ChatRequest | None) -> Members | None:
     """
     if request is None:
         return None
-    spelled = [(member.key, request.body[member.start : member.end]) for member in request.shape.members]
-    return tuple(
-        (name, raw)
-        for name, raw in spelled
-        if name not in _NOT_OF_THE_PROMPT and raw != b"null" and (name != "text" or not _has_format(raw))
-    )
-
-
-def _has_format(raw: bytes) -> bool:
-    text = decoded(raw)
-    form = text.get("format") if isinstance(text, dict) else None
-    return isinstance(form, dict) and form.get("type") != "text"
+    found: list[tuple[str, bytes]] = []
+    for member in request.shape.members:
+        raw = request.body[member.start : member.end]
+        text = decoded(raw) if member.key == "text" else None
+        form = text.get("format") if isinstance(text, dict) else None
+        is_schema = isinstance(form, dict) and form.get("type") != "text"
+        if not (is_schema or member.key in _NOT_OF_THE_PROMPT or raw == b"null"):
+            found.append((member.key, raw))
+    return tuple(found)
 
 
 def previous_of(request: ChatRequest) -> Members:
@@ -286,24 +274,20 @@ def question_fields(messages: Sequence[bytes], behind: Members | None) -> dict[s
     `instructions`.
     """
     fields: dict[str, Any] = {name: msgspec.Raw(raw) for name, raw in behind or ()}
-    said = list(messages)
-    if behind is None:
-        instructions: list[str] = []
-        while len(said) > 1 and (text := _instruction(said[0])) is not None:
-            instructions.append(text)
-            del said[0]
-        fields |= {"instructions": "\n\n".join(instructions)} if instructions else {}
+    instructions: list[str] = []
+    for raw in messages[:-1] if behind is None else ():
+        message = decoded(raw)
+        is_system = isinstance(message, dict) and message.get("role") in _SYSTEM_ROLES
+        if not is_system or not isinstance(message.get("content"), str):
+            break
+        instructions.append(message["content"])
+    if instructions:
+        fields["instructions"] = "\n\n".join(instructions)
     # The upstream must not store questions of ours.
     return fields | {
-        "input": msgspec.Raw(array_of(map(with_plain_summaries, said))),
+        "input": msgspec.Raw(array_of(map(with_plain_summaries, messages[len(instructions) :]))),
         "store": False,
     }
-
-
-def _instruction(raw: bytes) -> str | None:
-    fields = decoded(raw)
-    text = fields.get("content") if isinstance(fields, dict) and fields.get("role") in _SYSTEM_ROLES else None
-    return text if isinstance(text, str) else None
 
 
 def said_in(payload: Any) -> QuestionAnswer | None:
@@ -332,7 +316,13 @@ RESPONSES = Wire(
     listed=_INPUT,
     read_request=parse_responses_request,
     has_compactions=True,
-    may_add_tools=_may_add_tools,
+    # Not with a stored prompt, whose tools are unknown here, nor for a request for a compaction, nor if the
+    # upstream compacts while answering: the compaction could fall into a hidden round.
+    may_add_tools=lambda request: (
+        request.trigger is None
+        and (MANAGEMENT in request.dropped or request.management is None)
+        and not request.members(("prompt",))
+    ),
     # On this API schemas are strict by default.
     tool=lambda function: encoded({"type": "function", **function, "strict": False}),
     tool_result=lambda call, result: encoded(

@@ -36,10 +36,19 @@ def translated_to_chat(raw: bytes) -> bytes | None:
     fields = as_chat(value)
     if not _is_item(value, fields):
         return raw
+    if not _is_sound(value, fields):
+        return None
+    kinds = {item.get("type") or "message" for item in value} if isinstance(value, list) else set()
+    kind = "message" if isinstance(value, list) else value.get("type") or "message"
+    is_known = fields.get("role") in _INPUT_ROLES | {"assistant"} if kind == "message" else kind in _RESULTS
+    if not is_known or not kinds <= _ITEMS or "items" in fields:
+        return None
     try:
-        return encoded(_as_message(value, fields)) if _is_sound(value, fields) else None
+        content = _each(fields.get("content"), _chat_part)
     except _NoCounterpart:
         return None
+    kept = {key: field for key, field in fields.items() if key in _KEPT | {"tool_call_id"}}
+    return encoded(kept | {"content": content if content is not None or kept.get("tool_calls") else ""})
 
 
 def translated_to_items(raw: bytes) -> bytes | None:
@@ -73,17 +82,6 @@ def _is_sound(value: Any, fields: Mapping[str, Any]) -> bool:
         kinds += [part.get("type") if isinstance(part, dict) else None for part in parts]
     are_calls = isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
     return are_calls and all(isinstance(kind, str) for kind in kinds)
-
-
-def _as_message(value: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {item.get("type") or "message" for item in value} if isinstance(value, list) else set()
-    kind = "message" if isinstance(value, list) else value.get("type") or "message"
-    is_known = fields.get("role") in _INPUT_ROLES | {"assistant"} if kind == "message" else kind in _RESULTS
-    if not is_known or not kinds <= _ITEMS or "items" in fields:
-        raise _NoCounterpart
-    content = _each(fields.get("content"), _chat_part)
-    kept = {key: field for key, field in fields.items() if key in _KEPT | {"tool_call_id"}}
-    return kept | {"content": content if content is not None or kept.get("tool_calls") else ""}
 
 
 def _chat_part(part: Mapping[str, Any]) -> dict[str, Any]:
