@@ -58,7 +58,13 @@ from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
 from palimpsest.proxy.lookups.hidden_rounds import Replays
 from palimpsest.proxy.lookups.rounds import MixedTurns, RecallRounds, ToolExecutor
 from palimpsest.proxy.memory_blocks import MemoryBlocks
-from palimpsest.proxy.model_facts import ModelFacts, ModelPrices, Windows, WindowSources
+from palimpsest.proxy.model_facts import (
+    ModelFacts,
+    ModelPrices,
+    Windows,
+    WindowSources,
+    prices_from_model_data,
+)
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.pepper import load_pepper, wrong_pepper
 from palimpsest.proxy.quotas import Quotas
@@ -95,12 +101,7 @@ from palimpsest.storage.opening import bound_pepper
 from palimpsest.storage.retention import RetentionLimits
 from palimpsest.storage.store import open_store
 from palimpsest.tokenizer.counting import Counter, Tokenizer
-from palimpsest.upstream.models import (
-    prices_from_model_data,
-    versioned,
-    window_from_model_data,
-    window_from_upstream,
-)
+from palimpsest.upstream.models import published, versioned, window_from_model_data, window_from_upstream
 
 if TYPE_CHECKING:
     from palimpsest.proxy.telemetry.tracing import Tracer
@@ -306,7 +307,6 @@ class Parts:
                 body_bytes=ConcurrencyLimit(_BODIES * limits.body_bytes, limits.caller_share),
             ),
             access=self.access,
-            compacts=settings.upstream.compaction_requests != "upstream",
         )
         # Keys may get limits while the server runs.
         general = RetentionLimits(settings.retention.days, settings.retention.max_bytes)
@@ -344,6 +344,7 @@ class Parts:
             may_reuse_prompt=chosen.base_url is None and chosen.model is None,
             # Two attempts of a background summary fit into the time of its key.
             call_seconds=max(how.deadline_seconds, how.key_ttl_seconds / 2),
+            prices=self.prices,
             instructions=instructions_of(chosen),
         )
         failures = merged([self.settings.policy]).breaker_failures
@@ -378,7 +379,7 @@ class Parts:
             new_id,
             in_flight,
         )
-        recorder = Recorder(store, jobs, self.newcomers, self.quotas)
+        recorder = Recorder(store, jobs, self.newcomers, self.quotas, self.prices, self.counts)
         # Adds results of a conversation to its session's memory.
         self.blocks = MemoryBlocks(store.journal, self.writer, new_id)
         answered = Answered(
@@ -433,16 +434,14 @@ class Parts:
             if any(route.match != "*" and route.models.means(model) for route in settings.routes):
                 return True
             # Imports the price library (0.17 s, 30 MB).
-            name = asked_name(settings, model)
             try:
-                return prices_from_model_data(name) is not None or window_from_model_data(name) is not None
+                return published(asked_name(settings, model)) is not None
             except (ImportError, ValueError, AttributeError):
                 return False
 
         metrics = Metrics(
             self.counts,
             is_known,
-            self.prices.known,
             self.store,
             lambda: self.log.open,
             lambda: self.jobs.open + self.chores.open,

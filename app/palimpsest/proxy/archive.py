@@ -108,11 +108,13 @@ class Archive:
         model = asked.model if asked else place.row.model
         raws = await self.store.history.preamble(place.namespace, place.row.id, place.preamble)
         preamble = await self.reader.read_stored(messages_in(raws), model)
+        field = [b'{"role":"system","content":%b}' % said for said in (field_in(raws),) if said is not None]
         messages = await self.reader.read_stored([row.body for row in rows], model)
         weight = MESSAGE_WEIGHT * len(messages)
         talk = await offload(weight, _listed, preamble, messages, chains, place.namespace)
         fixed = _fixed_tokens(talk, asked)
-        return ReadBranch(place.namespace, place.row, talk, headers, quota, model, fixed, rows)
+        stated = await self.reader.read_stored(field, model)
+        return ReadBranch(place.namespace, place.row, talk, headers, quota, model, fixed, rows, stated)
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
         """The message with this public id, and a session that contains it."""

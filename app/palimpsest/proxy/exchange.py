@@ -82,7 +82,7 @@ class Exchange:
                 self._opened(caller.namespace, incoming, request, name) as turn,
             ):
                 client.entry.placed(turn)
-                await self._delivered(turn, client, may_compact=control != "off" and _is_whole(turn))
+                await self._delivered(turn, client, is_off=control == "off")
         except StoreUnavailable as failure:
             if self.settings.database.on_store_failure == "refuse" or client.started:
                 raise
@@ -125,10 +125,12 @@ class Exchange:
                 yield turn
                 return
 
-    async def _delivered(self, turn: Turn, client: Client, *, may_compact: bool) -> None:
+    async def _delivered(self, turn: Turn, client: Client, *, is_off: bool) -> None:
         try:
-            shown = await self._shown(turn, client) if may_compact else original(turn)
-            await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
+            is_whole = _is_whole(turn)
+            may_plan = is_whole and not is_off
+            shown = await self._shown(turn, client) if may_plan else original(turn, is_off=is_off)
+            await self.delivery.deliver(turn, shown, client, may_compact=is_whole and not shown.is_off)
         finally:
             self.viewing.answered(turn)
             self.recorder.ended(turn, client.entry)

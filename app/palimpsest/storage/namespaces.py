@@ -32,8 +32,6 @@ from palimpsest.storage.tables import EXCHANGES, MESSAGES, NAMESPACES, SESSIONS
 
 # A row is looked at for each message of the page's namespaces, and for each turn of a day.
 _SECONDS = 60.0
-# Callers choose models' names: those with the most tokens are counted.
-_MOST_MODELS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +58,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Turns since a time, those that failed, and the tokens of some of them as the upstream counts."""
+    """Turns since a time, those that failed, and of some of them the tokens as the upstream counts.
+
+    And the cost of those of which it is known, None without one.
+    """
 
     turns: int = 0
     failures: int = 0
     tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTokens:
-    """A namespace's tokens of one model, of turns whose prompt the upstream counted."""
-
-    namespace: str
-    model: str
-    prompt: int
-    cached: int
-    written: int
-    completion: int
+    dollars: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +100,12 @@ class Namespaces(Repository):
         return {each: Stored(count, messages.get(each, 0), *times) for each, count, *times in sessions}
 
     async def turns(self, namespaces: Sequence[str], since: float, tokens_since: float) -> dict[str, Turns]:
-        """The turns of each of `namespaces` since then, and tokens since the later time (UTC seconds).
+        """The turns of each of `namespaces` since then; tokens, cost since the later time (UTC seconds).
 
         Those without a turn are left out.
         """
         asked = {"since": id_at(since), "tokens_since": id_at(tokens_since)}
         return {each: Turns(*sums) for each, *sums in await self._each(_TURNS, namespaces, **asked)}
-
-    async def models(self, namespaces: Sequence[str], since: float) -> list[ModelTokens]:
-        """Tokens of each of `namespaces` by model since that time; at most 20,000 for a few namespaces."""
-        return [ModelTokens(*row) for row in await self._each(_MODELS, namespaces, since=id_at(since))]
 
     async def failures(self, namespace: str, since: float, limit: int) -> list[Failure]:
         """The namespace's turns since that time that failed, newest first."""
@@ -153,27 +139,17 @@ _TOKENS = sa.func.coalesce(EXCHANGES.c.prompt_tokens, literal(0)) + sa.func.coal
 
 def _turns() -> Query:
     later = EXCHANGES.c.id >= p("tokens_since")
-    sums = total_of(sa.case((_FAILED, ONE))), total_of(sa.case((later, _TOKENS)))
-    counted = sa.select(EXCHANGES.c.namespace, sa.func.count(), *sums).where(
-        _SINCE, among(EXCHANGES.c.namespace)
-    )
+    tokens, cost = (sa.case((later, each)) for each in (_TOKENS, EXCHANGES.c.cost))
+    sums = sa.func.count(), total_of(sa.case((_FAILED, ONE))), total_of(tokens), sa.func.sum(cost)
+    counted = sa.select(EXCHANGES.c.namespace, *sums).where(_SINCE, among(EXCHANGES.c.namespace))
     return counted.group_by(EXCHANGES.c.namespace)
-
-
-def _models() -> Query:
-    names = ("prompt", "cached", "written", "completion")
-    sums = [total_of(EXCHANGES.c[f"{name}_tokens"]) for name in names]
-    counted = EXCHANGES.c.prompt_tokens.is_not(None)
-    by = columns_of(EXCHANGES, "namespace", "model")
-    rows = sa.select(*by, *sums).where(_SINCE, counted, among(EXCHANGES.c.namespace)).group_by(*by)
-    return rows.order_by(sums[0].desc()).limit(literal(_MOST_MODELS))
 
 
 _COLUMNS = columns_of(NAMESPACES, *NamespaceRow.__slots__)
 _PAGE = sa.select(*_COLUMNS).where(NAMESPACES.c.id > p("after")).order_by(NAMESPACES.c.id).limit(LIMIT)
 _NAMED = sa.select(*_COLUMNS).where(NAMESPACES.c.id == p("id"))
 _SESSIONS, _MESSAGES = sized(_sessions()), sized(_messages())
-_TURNS, _MODELS = sized(_turns()), sized(_models())
+_TURNS = sized(_turns())
 _FAILURES = (
     sa.select(*columns_of(EXCHANGES, *Failure.__slots__))
     .where(of_namespace(EXCHANGES), _SINCE, _FAILED)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from palimpsest.core.wire.chat_answers import Assembly, QuestionAnswer, parse_answer, text_of, usage_of
+from palimpsest.core.wire.chat_answers import Assembly, parse_answer
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.core.wire.request import ChatRequest, RequestBody, RequestLimits, Unaccepted, Wire
 from palimpsest.core.wire.responses.translation import translated_to_chat
@@ -43,22 +41,6 @@ def parse_chat_request(
     )
 
 
-def _question_answer(payload: Any) -> QuestionAnswer | None:
-    """The first choice of a complete answer; None without one."""
-    choices = payload.get("choices") if isinstance(payload, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        return None
-    finish = choice.get("finish_reason")
-    return QuestionAnswer(
-        text_of(message.get("content")),
-        finish if isinstance(finish, str) else None,
-        bool(message.get("tool_calls") or message.get("function_call")),
-        usage_of(payload.get("usage")),
-    )
-
-
 CHAT = Wire(
     path="/chat/completions",
     listed="messages",
@@ -77,8 +59,6 @@ CHAT = Wire(
     answer_start=b"{",
     translated=translated_to_chat,
     answer_limit="max_tokens",
-    # A prompt is messages and tools only: there are no other members to repeat.
     question_fields=lambda messages, _: {"messages": list(map(msgspec.Raw, messages))},
-    prompt_members=lambda _: (),
-    question_answer=_question_answer,
+    stream_fields={"stream": True, "stream_options": {"include_usage": True}},
 )

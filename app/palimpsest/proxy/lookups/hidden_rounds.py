@@ -17,6 +17,7 @@ from palimpsest.core.recall.tool_calls import DESCRIBE
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.items import as_chat
@@ -42,6 +43,8 @@ class HiddenRoundLog:
         self._tokens = 0
         self._written: bytes | None = None
         self._differs = False
+        # What the upstream states of each round.
+        self.usages: list[Usage] = []
 
     @property
     def rounds(self) -> HiddenRounds | None:
@@ -49,7 +52,7 @@ class HiddenRoundLog:
         if not self._before and self._written is None and not self._differs:
             return None
         written = self.tokens_of([self._written]) if self._written is not None else 0
-        return HiddenRounds(tuple(self._before), self._tokens, self._written, None, written)
+        return HiddenRounds(tuple(self._before), self._tokens, self._written, None, written, self.usages)
 
     @property
     def left_tokens(self) -> int:

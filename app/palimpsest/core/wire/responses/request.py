@@ -4,9 +4,6 @@ Each message of a request is one item of `input`, except that successive items o
 text, calls) are one message, as they were one answer: its bytes are the JSON array of them, as sent. The
 field `instructions` is not an item: it is stored beside the messages, and always sent from the request's own
 field. Pure.
-
-A question of our own may be appended to the conversation's own prompt: then every member that is part of that
-prompt, or of its cache key, is sent as the client spelled it, and no other member of the client's request.
 """
 
 from __future__ import annotations
@@ -17,27 +14,12 @@ from typing import Any
 
 import msgspec
 
-from palimpsest.core.wire.chat_answers import QuestionAnswer, text_of
 from palimpsest.core.wire.compaction_items import MANAGEMENT, TRIGGER, is_ours, with_plain_summaries
 from palimpsest.core.wire.json_spans import Span
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.request import ChatRequest, Members, RequestBody, RequestLimits, Unaccepted, Wire
-from palimpsest.core.wire.responses.answers import (
-    FAILED,
-    ResponseAssembly,
-    error_body,
-    error_event,
-    finish_reason,
-    parse_response,
-    tokens_of,
-)
-from palimpsest.core.wire.responses.items import (
-    REFERENCES,
-    as_chat,
-    is_said_by_model,
-    referenced_id,
-    runs_at_upstream,
-)
+from palimpsest.core.wire.responses.answers import ResponseAssembly, error_body, error_event, parse_response
+from palimpsest.core.wire.responses.items import REFERENCES, is_said_by_model, referenced_id, runs_at_upstream
 from palimpsest.core.wire.responses.translation import translated_to_items
 from palimpsest.errors import NotUnderstood
 
@@ -233,33 +215,7 @@ def _head(item: bytes) -> dict[str, Any]:
         return fields
 
 
-# Members that we set ourselves, or that are not about the prompt: delivery, storage, billing.
-_OTHERS = """
-background context_management conversation include input max_output_tokens max_tool_calls metadata model
-previous_response_id safety_identifier service_tier store stream stream_options temperature tool_choice
-tools top_logprobs top_p truncation user
-"""
-_NOT_OF_THE_PROMPT = frozenset(_OTHERS.split())
 _SYSTEM_ROLES = frozenset({"system", "developer"})
-
-
-def prompt_members_of(request: ChatRequest | None) -> Members | None:
-    """The raw members of a request to send with a question appended to its prompt, in its order.
-
-    A response format (a schema) is left out: the answer must be text. None without the request: then its
-    instructions, tools and settings are not known.
-    """
-    if request is None:
-        return None
-    found: list[tuple[str, bytes]] = []
-    for member in request.shape.members:
-        raw = request.body[member.start : member.end]
-        text = decoded(raw) if member.key == "text" else None
-        form = text.get("format") if isinstance(text, dict) else None
-        is_schema = isinstance(form, dict) and form.get("type") != "text"
-        if not (is_schema or member.key in _NOT_OF_THE_PROMPT or raw == b"null"):
-            found.append((member.key, raw))
-    return tuple(found)
 
 
 def previous_of(request: ChatRequest) -> Members:
@@ -267,39 +223,23 @@ def previous_of(request: ChatRequest) -> Members:
     return (("previous_response_id", encoded(request.previous)),) if request.previous else ()
 
 
-def question_fields(messages: Sequence[bytes], behind: Members | None) -> dict[str, Any]:
+def question_fields(messages: Sequence[bytes], rides: bool) -> dict[str, Any]:
     """The members of a request with these messages as its input: items, arrays of them, or text messages.
 
-    `behind` are the members that belong to the client's prompt. Without one, leading system messages become
-    `instructions`.
+    Unless it rides on a client's prompt, leading system messages become `instructions`.
     """
-    fields: dict[str, Any] = {name: msgspec.Raw(raw) for name, raw in behind or ()}
     instructions: list[str] = []
-    for raw in messages[:-1] if behind is None else ():
+    for raw in () if rides else messages[:-1]:
         message = decoded(raw)
         is_system = isinstance(message, dict) and message.get("role") in _SYSTEM_ROLES
         if not is_system or not isinstance(message.get("content"), str):
             break
         instructions.append(message["content"])
-    if instructions:
-        fields["instructions"] = "\n\n".join(instructions)
     # The upstream must not store questions of ours.
-    return fields | {
+    return ({"instructions": "\n\n".join(instructions)} if instructions else {}) | {
         "input": msgspec.Raw(array_of(map(with_plain_summaries, messages[len(instructions) :]))),
         "store": False,
     }
-
-
-def said_in(payload: Any) -> QuestionAnswer | None:
-    """Reads a complete answer; None if it failed, or is none."""
-    items = payload.get("output") if isinstance(payload, dict) else None
-    if not isinstance(items, list) or payload.get("error") or payload.get("status") in FAILED:
-        return None
-    items = [item for item in items if isinstance(item, dict)]
-    fields = as_chat(items) if items else {}
-    reason = finish_reason(encoded(items), payload.get("status"), payload.get("incomplete_details"))
-    has_calls = any(str(item.get("type")).endswith("_call") for item in items)
-    return QuestionAnswer(text_of(fields.get("content")), reason, has_calls, tokens_of(payload.get("usage")))
 
 
 def has_unreadable_reasoning(answer: bytes) -> bool:
@@ -340,6 +280,5 @@ RESPONSES = Wire(
     translated=translated_to_items,
     answer_limit="max_output_tokens",
     question_fields=question_fields,
-    prompt_members=prompt_members_of,
-    question_answer=said_in,
+    stream_fields={"stream": True},
 )
