@@ -72,7 +72,7 @@ class Chat:
             for place, message in enumerate(told["messages"])
         ]
         if not is_labelled:
-            named = speakers_in(self.entries).named
+            named = frozenset(speakers_in(self.entries).values())
             self.entries = [replace(each, text=_without_label(each.text, named)) for each in self.entries]
         said = [self.words.of(entry.text) for entry in self.entries]
         holding = Counter(word for words in said for word in set(words))
@@ -82,8 +82,8 @@ class Chat:
     def hits(self, question: str, weights: Weights) -> list[Hit]:
         """What is found for a question."""
         query = query_of(question, self.words)
-        scored = ranked(query, self.entries, self.holdings, self.words, weights)
-        return hits_of(scored, self.beside, query, self.words, limit=max(DEPTHS))
+        found = ranked(query, self.entries, self.holdings, self.words, weights)
+        return hits_of(found, self.beside, query, self.words, limit=max(DEPTHS))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

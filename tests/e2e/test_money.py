@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from genai_prices import data_snapshot
 from genai_prices.types import ModelPrice, TieredPrices
-from palimpsest.core.budget.prices import price
+from palimpsest.core.budget.upstream_counts import price
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.proxy.model_facts import prices_from_model_data
 from palimpsest.upstream.models import published

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from palimpsest.api.callers import AskedSession, CallersSession, api_router
 from palimpsest.api.replies import PRIVATE, MessageId, Reply, UtcTime, described, reply, utc_time
+from palimpsest.core.view.clients import is_pin_body
 from palimpsest.core.view.compaction import context_id
-from palimpsest.core.view.text_pins import is_pin_body
 from palimpsest.errors import PinsTooLarge
 from palimpsest.proxy.archive import missing
 from palimpsest.storage.history import SessionRow

@@ -21,7 +21,7 @@ from palimpsest.api.replies import (
     shape_of,
 )
 from palimpsest.api.sessions import PlaceFields, place_fields
-from palimpsest.core.budget.prices import Prices
+from palimpsest.core.budget.upstream_counts import Prices
 from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.searchable_text import summary_text
 from palimpsest.core.recall.tool_results import chain_digits_of, summary_id

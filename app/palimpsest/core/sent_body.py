@@ -21,8 +21,7 @@ from palimpsest.core.view.outcomes import View
 from palimpsest.core.view.view import rendered
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.compaction_items import with_plain_summaries
-from palimpsest.core.wire.envelope import body_with
-from palimpsest.core.wire.request import Wire
+from palimpsest.core.wire.request import Wire, body_with
 from palimpsest.core.wire.responses.request import RESPONSES
 
 # Combinations of spellings that are tried; hardly any session has more than two.

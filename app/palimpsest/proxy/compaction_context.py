@@ -20,7 +20,7 @@ from palimpsest.core.budget.budget import (
     memory_room,
 )
 from palimpsest.core.budget.measured import Paces
-from palimpsest.core.budget.prices import USUAL, Prices
+from palimpsest.core.budget.upstream_counts import USUAL, Prices
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.policy import Policy
 from palimpsest.core.recall.rounds.hidden import replayed
@@ -29,7 +29,7 @@ from palimpsest.core.recall.searchable_text import without_recall_output
 from palimpsest.core.summary.memory_block import shown_memory
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import RecordStyle, state_fields
-from palimpsest.core.view.clients import client_summary_of, opening_of
+from palimpsest.core.view.clients import client_summary_of, opening_of, text_pins
 from palimpsest.core.view.compaction import Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
 from palimpsest.core.view.masking import shown, text_of
@@ -49,7 +49,6 @@ from palimpsest.core.view.record import (
     is_same_fold,
     summary_room,
 )
-from palimpsest.core.view.text_pins import text_pins
 from palimpsest.core.view.validity import Fault, added_faults
 from palimpsest.core.view.view import (
     CountText,
@@ -538,7 +537,9 @@ class ContextLoader:
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
         )
-        budget = asking_ahead(budget, policy, self._paces.lead(turn))
+        budget = asking_ahead(
+            budget, policy, self._paces.lead(turn.namespace, turn.session, turn.model, turn.tokens)
+        )
         unfolded = talk.messages[cut_in(current, talk) :]
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"

@@ -15,7 +15,6 @@ from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.sent_body import Material, names_ours, sent_body, wire_of
 from palimpsest.core.summary.line_sources import SummaryLine, lines_of
 from palimpsest.core.text.message_text import text_with_calls
-from palimpsest.core.view.aftermath import Aftermath, aftermath_of
 from palimpsest.core.view.anatomy import (
     Category,
     Lost,
@@ -28,11 +27,11 @@ from palimpsest.core.view.anatomy import (
 )
 from palimpsest.core.view.compaction import Compaction, context_id
 from palimpsest.core.view.dialects import as_sent
-from palimpsest.core.view.findings import Found, TurnCost, findings_of
+from palimpsest.core.view.findings import Aftermath, Found, TurnCost, aftermath_of, findings_of
 from palimpsest.core.view.outcomes import View, ViewPart
 from palimpsest.core.view.view import applies, cut_in, folded_in
-from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.request import tools_in
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, missing
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias
 import structlog
 
 from palimpsest.core.budget.budget import Window
-from palimpsest.core.budget.prices import Prices
+from palimpsest.core.budget.upstream_counts import Prices
 from palimpsest.core.budget.window import LIFE_SECONDS, LearnedTokens, confirmed, window_from_name
 from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.proxy.token_counts import Calibrations, ModelTokens

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from palimpsest.core.budget.prices import USUAL, Prices
+from palimpsest.core.budget.upstream_counts import USUAL, Prices
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 from palimpsest.settings.compacting import (

@@ -108,7 +108,7 @@ class OpenExchange:
     it is beside a conversation (rule 33). `takes_name`: a new session takes the name from the one that had it
     (rule 9). `continues`: the session exists; if it was erased since, nothing is stored and nothing raised.
     `said`: messages of the conversation that the request contained. `carried` is what it carried beside them
-    (`core.wire.envelope`), `carried_digest` the joint sha256. `client` is the program that sent it.
+    (`core.wire.request`), `carried_digest` the joint sha256. `client` is the program that sent it.
     """
 
     namespace: str

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from palimpsest.core.history.message import Conversation
 from palimpsest.core.history.read import read_message
-from palimpsest.core.recall.rounds.calls import RecallCall, fitted
+from palimpsest.core.recall.rounds.calls import fitted
 from palimpsest.core.recall.rounds.hidden import HiddenRounds, replayed, weighed
+from palimpsest.core.text.message_text import ToolCall
 from palimpsest.core.view.outcomes import View
 from palimpsest.core.view.view import view_of
 
@@ -70,7 +71,7 @@ def test_rounds_count_with_their_answer() -> None:
 @pytest.mark.parametrize("room", [10_000, 500, 100, 60, 0, -5])
 def test_a_result_is_cut_to_the_room_there_is(room: int) -> None:
     """As long as there is room for a message at all; without any it is as short as it can be."""
-    call = RecallCall("g1", "context_grep", "{}")
+    call = ToolCall("g1", "context_grep", "{}")
     result = json.dumps({"entries": ["a quote of what was said"] * 100})
     message, tokens = fitted(call, result, 5_000, room, count)
     fields = json.loads(message)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from palimpsest.core.recall.rounds.calls import Called, called_by, newest_words
-from palimpsest.core.recall.rounds.calls import RecallCall as OurCall
-from palimpsest.core.recall.rounds.frames import ChatClientAnswer, FrameForm, RoundFrames, replaced
+from palimpsest.core.recall.rounds.frames import ChatClientAnswer, FrameForm, RoundFrames
 from palimpsest.core.recall.rounds.offer import may_offer, offering
+from palimpsest.core.text.message_text import ToolCall as OurCall
 from palimpsest.core.wire.chat import parse_chat_request
 from palimpsest.core.wire.chat_answers import AnsweredChoice
+from palimpsest.core.wire.json_spans import replaced
 from palimpsest.core.wire.request import RequestLimits
 from palimpsest.core.wire.streams import data_of
 

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Usage, Verdict
+from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Usage
 from palimpsest.core.wire.streams import FrameSplitter, data_of
-
-ORDINARY = Verdict()
 
 
 def chunk(delta: dict[str, Any] | None, finish: str | None = None, index: int = 0, **more: Any) -> bytes:
@@ -129,14 +127,14 @@ def test_padding_and_logprobs_are_no_part_of_the_message() -> None:
 
 def test_the_frame_that_finishes_is_named() -> None:
     assembly = Assembly()
-    assert assembly.feed(chunk({"role": "assistant", "content": "a"})) == ORDINARY
+    assert assembly.feed(chunk({"role": "assistant", "content": "a"})) == "ordinary"
     assert not assembly.is_finished
-    assert assembly.feed(chunk({}, "stop")) == Verdict(finishes=True)
+    assert assembly.feed(chunk({}, "stop")) == "finishes"
     assert assembly.is_finished
-    assert assembly.feed(chunk({}, "stop")) == ORDINARY
+    assert assembly.feed(chunk({}, "stop")) == "ordinary"
     usage = {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}}
-    assert assembly.feed(json.dumps({"choices": [], "usage": usage}).encode()) == Verdict(usage=True)
-    assert assembly.feed(b"[DONE]") == Verdict(done=True)
+    assert assembly.feed(json.dumps({"choices": [], "usage": usage}).encode()) == "ordinary"
+    assert assembly.feed(b"[DONE]") == "done"
     assert assembly.usage == Usage(prompt_tokens=3, completion_tokens=1, cached_tokens=2)
     assert assembly.choices() == (AnsweredChoice(0, b'{"role":"assistant","content":"a"}', "stop"),)
 
@@ -153,7 +151,7 @@ def test_the_frame_that_finishes_is_named() -> None:
 )
 def test_an_error_is_no_answer(data: bytes) -> None:
     assembly = Assembly()
-    assert assembly.feed(data) == Verdict(error=True)
+    assert assembly.feed(data) == "error"
     assert assembly.error == data
     assert not assembly.is_finished
 

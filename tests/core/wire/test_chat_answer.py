@@ -29,7 +29,7 @@ def test_each_message_is_the_bytes_that_came(
         for index, message in enumerate(said)
     )
     body = f'{{"choices":[{blank}{choices}]{around}}}'.encode()
-    answer = parse_answer(body, 200)
+    answer = parse_answer(body)
     assert isinstance(answer, WholeAnswer)
     assert [choice.message_body for choice in answer.choices] == [message.encode() for message in said]
 

@@ -70,7 +70,7 @@ def test_the_fields_the_program_decides_by() -> None:
         tool_choice="auto",
         response_format={"type": "json_object"},
     )
-    assert (read.model, read.stream, read.include_usage, read.n) == ("m", True, True, 3)
+    assert (read.model, read.stream, read.n) == ("m", True, 3)
     assert read.max_output_tokens == 20
     assert read.tools == b'[{"type": "function"}]'
     assert read.tool_choice == b'"auto"'

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from palimpsest.core.recall.rounds.offer import offering, tools_edit
 from palimpsest.core.wire.chat import parse_chat_request
-from palimpsest.core.wire.envelope import body_with, envelope_of, tools_in
-from palimpsest.core.wire.request import ChatRequest, RequestLimits
+from palimpsest.core.wire.request import ChatRequest, RequestLimits, body_with, envelope_of, tools_in
 from palimpsest.core.wire.responses.request import parse_responses_request
 
 MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]

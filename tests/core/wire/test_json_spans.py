@@ -14,7 +14,7 @@ from tests.core.wire.json_texts import BLANKS, OBJECTS
 def test_members_and_elements_stand_where_the_outline_says(text: str, blank: str) -> None:
     body = f"{blank}{text}{blank}".encode()
     expected: dict[str, object] = json.loads(text, parse_int=str, parse_float=str)
-    found = outline(body, 200)
+    found = outline(body)
     assert [member.key for member in found.members] == list(expected)
     for member in found.members:
         value = expected[member.key]
@@ -31,7 +31,7 @@ def test_members_and_elements_stand_where_the_outline_says(text: str, blank: str
 def test_a_repeated_key_is_found_wherever_it_stands(inner: str, outer: str) -> None:
     twice = inner[:-1] + ("," if inner != "{}" else "") + r'"x\u0041x":1,"xAx":2}'
     body = f'{{"before":{outer},"list":[{outer},{{"deep":[{twice}]}}]}}'.encode()
-    assert outline(body, 200).duplicates == (Duplicate("xAx", "list", 1),)
+    assert outline(body).duplicates == (Duplicate("xAx", "list", 1),)
 
 
 def test_brackets_quotes_and_commas_in_strings_are_text() -> None:

@@ -16,8 +16,8 @@ from palimpsest.core.view.anatomy import Category, SeenMessage, difference
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import ViewPart
-from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.request import tools_in
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.exchange_views import SeenExchange

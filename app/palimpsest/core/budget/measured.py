@@ -4,32 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any
 
 from palimpsest.core.wire.chat_answers import Usage
-
-T = TypeVar("T")
-
-
-class MeasuredTurn(Protocol):
-    """A turn of a conversation: whose it is, and its size."""
-
-    @property
-    def namespace(self) -> str:
-        """The caller's namespace."""
-
-    @property
-    def session(self) -> str:
-        """The conversation."""
-
-    @property
-    def model(self) -> str:
-        """The conversation's model."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the whole prompt."""
-
 
 # Callers choose sessions and model names, so that what is remembered is bounded.
 _REMEMBERED = 10_000
@@ -51,18 +28,19 @@ class Paces:
         # By namespace and model.
         self._took: OrderedDict[tuple[str, str], float] = OrderedDict()
 
-    def summary_took(self, turn: MeasuredTurn, seconds: float) -> None:
+    def summary_took(self, namespace: str, model: str, seconds: float) -> None:
         """A summary has been written."""
-        key = turn.namespace, turn.model
+        key = namespace, model
         self._took[key] = max(seconds, _MEMORY * self._took.pop(key, 0.0))
         _bound(self._took)
 
-    def lead(self, turn: MeasuredTurn) -> int:
+    def lead(self, namespace: str, session: str, model: str, tokens: int) -> int:
         """Tokens below the trigger at which a summary is asked for, so that it arrives in time; 0: unknown.
 
-        At least the largest of the conversation's latest steps: none may jump over both marks.
+        `tokens`: those of the whole prompt. At least the largest of the latest steps: none may jump over both
+        marks.
         """
-        key, now, tokens = (turn.namespace, turn.session), self._clock(), turn.tokens
+        key, now = (namespace, session), self._clock()
         seen = self._seen.pop(key, None) or deque(maxlen=_TURNS)
         self._seen[key] = seen
         _bound(self._seen)
@@ -71,7 +49,7 @@ class Paces:
             seen.clear()
         if not seen or tokens > seen[-1][1]:
             seen.append((now, tokens))
-        seconds = self._took.get((turn.namespace, turn.model))
+        seconds = self._took.get((namespace, model))
         if seconds is None or len(seen) < 2:
             return 0
         steps = [after[1] - before[1] for before, after in zip(list(seen), list(seen)[1:], strict=False)]
@@ -79,7 +57,7 @@ class Paces:
         return max(*steps, round(_MARGIN * seconds * grown / during))
 
 
-def _bound(kept: OrderedDict[tuple[str, str], T]) -> None:
+def _bound(kept: OrderedDict[tuple[str, str], Any]) -> None:
     while len(kept) > _REMEMBERED:
         kept.popitem(last=False)
 

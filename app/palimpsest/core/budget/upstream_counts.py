@@ -1,9 +1,13 @@
-"""What an upstream's token counts tell: how to correct ours, and whether it truncated a prompt silently."""
+"""What an upstream's token counts tell: how to correct ours, silent truncation, and what a request costs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from palimpsest.core.wire.chat_answers import Usage
 
 # No known tokenizer differs more from o200k in either direction (Llama 2 on CJK: 2.5). Outside these bounds
 # the usage is not a count of this prompt (a cached part left out, a sum over calls).
@@ -192,10 +196,14 @@ def taught(measures: Measures, now: Counted, growth: PromptGrowth | None) -> Mea
     if growth is not None and now.continues(growth.last):
         last, before = growth.last, growth.before
         # Otherwise it has reached a window, perhaps already during the previous growth.
-        if before is None or not all(
-            _follows(*pair, measures.text) for pair in ((before, last), (last, now))
-        ):
+        if before is None:
             return measures
+        for earlier, later in ((before, last), (last, now)):
+            # As that of a tokenizer that reads the whole prompt.
+            ratio, sample = measures.text.ratio, (later.theirs - earlier.theirs) / (later.ours - earlier.ours)
+            is_new = measures.text.samples < _KNOWN and _SHARE <= sample <= MAX_RATIO
+            if not (_SHARE * ratio <= sample <= ratio / _SHARE or is_new):
+                return measures
         grown = last.ours - before.ours, last.theirs - before.theirs
         after = Measures(calibrated(measures.text, *grown), measures.fixed)
         return _taught_by_all(after, last) if last.fixed >= last.ours else after
@@ -213,9 +221,53 @@ def _taught_by_all(measures: Measures, now: Counted) -> Measures:
     return Measures(calibrated(text, now.ours, round(now.theirs - now.fixed * fixed.ratio)), fixed)
 
 
-def _follows(before: Counted, now: Counted, measure: Measure) -> bool:
-    """True when the upstream's count grew as that of a tokenizer that reads the whole prompt."""
-    sample = (now.theirs - before.theirs) / (now.ours - before.ours)
-    return _SHARE * measure.ratio <= sample <= measure.ratio / _SHARE or (
-        measure.samples < _KNOWN and _SHARE <= sample <= MAX_RATIO
-    )
+# What tokens cost with most services (2026), where an uncached prompt token costs 1.
+USUAL: Mapping[str, Any] = {"input": 1.0, "cached": 0.1, "written": 1.0, "output": 4.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a million tokens cost, in dollars or the currency of the settings. All finite and at least 0.
+
+    `input` is a prompt token not in a cache, `cached` one served from the cache, `written` one that is read
+    and put into the cache, `output` one that the model writes, `reasoning` one that it only thinks, None: as
+    much. `request` is the price of one request. `steps`: a request with a prompt of more tokens than one of
+    these numbers, ascending, costs those prices instead, for all of its tokens.
+    """
+
+    input: float
+    cached: float
+    written: float
+    output: float
+    reasoning: float | None = None
+    request: float = 0.0
+    steps: tuple[tuple[int, Prices], ...] = ()
+
+    def at(self, prompt_tokens: int) -> Prices:
+        """The prices of a request with a prompt of this size, cached tokens included."""
+        found = self
+        for above, prices in self.steps:
+            if prompt_tokens > above:
+                found = prices
+        return found
+
+
+def price(usage: Usage, prices: Prices) -> float | None:
+    """What a request costs that used so much; None where the upstream did not state it.
+
+    Of a prompt no more is cached, or put into the cache, than it has.
+    """
+    prompt, answer = usage.prompt_tokens, usage.completion_tokens
+    if prompt is None or answer is None:
+        return None
+    of = prices.at(prompt)
+    cached = min(usage.cached_tokens or 0, prompt)
+    written = min(usage.written_tokens or 0, prompt - cached)
+    thought = 0 if of.reasoning is None else min(usage.reasoning_tokens or 0, answer)
+    return (
+        (prompt - cached - written) * of.input
+        + cached * of.cached
+        + written * of.written
+        + (answer - thought) * of.output
+        + thought * (of.reasoning or 0.0)
+    ) / 1e6 + of.request

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 # "gpt-4-32k", "yi-34b-200k": k is 1,000, the smaller of its two meanings. "-1m" and "-2m" are windows;
 # larger numbers before an m are parameter counts.
@@ -14,46 +14,47 @@ _THOUSANDS = re.compile(r"(?<![a-z0-9.])(\d{1,4})k(?![a-z0-9])")
 _MILLIONS = re.compile(r"(?<![a-z0-9.])([12])m(?![a-z0-9])")
 
 # Published windows, as of 2025. The first family found in the name decides: specific names come first.
-_FAMILIES: tuple[tuple[str, int], ...] = (
-    ("claude", 200_000),
-    ("gpt-5", 272_000),
-    ("gpt-4.1", 1_047_576),
-    ("gpt-4.5", 128_000),
-    ("gpt-4o", 128_000),
-    ("chatgpt-4o", 128_000),
-    ("gpt-4-turbo", 128_000),
-    ("gpt-4-1106", 128_000),
-    ("gpt-4-0125", 128_000),
-    ("gpt-4", 8_192),
-    ("gpt-3.5-turbo-instruct", 4_096),
-    ("gpt-3.5", 16_385),
-    ("gpt-oss", 131_072),
-    ("gemini-1.5-pro", 2_097_152),
-    ("gemini", 1_048_576),
-    ("deepseek", 64_000),
-    ("llama-4", 131_072),
-    ("llama-3.1", 131_072),
-    ("llama-3.2", 131_072),
-    ("llama-3.3", 131_072),
-    ("llama3.1", 131_072),
-    ("llama3.2", 131_072),
-    ("llama3.3", 131_072),
-    ("llama-3", 8_192),
-    ("llama3", 8_192),
-    ("llama-2", 4_096),
-    ("qwen3", 32_768),
-    ("qwen2", 32_768),
-    ("mistral-large", 131_072),
-    ("mistral-nemo", 131_072),
-    ("mixtral", 32_768),
-    ("mistral", 32_768),
-    ("command-r", 128_000),
-    ("gemma-3", 131_072),
-    ("gemma3", 131_072),
-    ("gemma", 8_192),
-    ("grok", 131_072),
-    ("kimi-k2", 131_072),
-)
+_FAMILIES_TEXT = """
+    claude 200_000
+    gpt-5 272_000
+    gpt-4.1 1_047_576
+    gpt-4.5 128_000
+    gpt-4o 128_000
+    chatgpt-4o 128_000
+    gpt-4-turbo 128_000
+    gpt-4-1106 128_000
+    gpt-4-0125 128_000
+    gpt-4 8_192
+    gpt-3.5-turbo-instruct 4_096
+    gpt-3.5 16_385
+    gpt-oss 131_072
+    gemini-1.5-pro 2_097_152
+    gemini 1_048_576
+    deepseek 64_000
+    llama-4 131_072
+    llama-3.1 131_072
+    llama-3.2 131_072
+    llama-3.3 131_072
+    llama3.1 131_072
+    llama3.2 131_072
+    llama3.3 131_072
+    llama-3 8_192
+    llama3 8_192
+    llama-2 4_096
+    qwen3 32_768
+    qwen2 32_768
+    mistral-large 131_072
+    mistral-nemo 131_072
+    mixtral 32_768
+    mistral 32_768
+    command-r 128_000
+    gemma-3 131_072
+    gemma3 131_072
+    gemma 8_192
+    grok 131_072
+    kimi-k2 131_072
+"""
+_FAMILIES = tuple(line.split() for line in _FAMILIES_TEXT.strip().splitlines())
 _REASONERS = re.compile(r"(?:^|[/:])o[134](?:$|-)")
 _REASONER_WINDOW = 200_000
 _O1_SMALL = re.compile(r"(?:^|[/:])o1-(?:mini|preview)")
@@ -89,7 +90,7 @@ def window_from_name(model: str) -> int | None:
         return _O1_SMALL_WINDOW
     if _REASONERS.search(name):
         return _REASONER_WINDOW
-    return next((tokens for family, tokens in _FAMILIES if family in name), None)
+    return next((int(tokens) for family, tokens in _FAMILIES if family in name), None)
 
 
 def window_from_models_payload(payload: object, model: str) -> int | None:
@@ -104,8 +105,13 @@ def window_from_models_payload(payload: object, model: str) -> int | None:
     if entries is None:
         return _window_of(payload)
     for entry in entries:
-        if _is_named(entry, model):
-            return _window_of(entry)
+        if isinstance(entry, Mapping):
+            aliases = entry.get("aliases")
+            names = [entry.get(key) for key in ("id", "name", "model", "canonical_slug")]
+            for name in [*names, *(aliases if isinstance(aliases, list) else ())]:
+                is_named = isinstance(name, str) and name
+                if is_named and (f"/{model}".endswith(f"/{name}") or name.endswith(f"/{model}")):
+                    return _window_of(entry)
     return _window_of(entries[0]) if len(entries) == 1 else None
 
 
@@ -124,19 +130,11 @@ def _entries(payload: object) -> list[object] | None:
     return None
 
 
-def _is_named(entry: object, model: str) -> bool:
-    if not isinstance(entry, Mapping):
-        return False
-    names: list[Any] = [entry.get(key) for key in ("id", "name", "model", "canonical_slug")]
-    aliases: object = entry.get("aliases")
-    if isinstance(aliases, list):
-        names.extend(aliases)
-    texts = [name for name in names if isinstance(name, str) and name]
-    return any(n == model or n.endswith("/" + model) or model.endswith("/" + n) for n in texts)
-
-
 def _window_of(entry: object) -> int | None:
-    objects = list(_objects(entry))
+    objects: list[Mapping[object, object]] = []
+    if isinstance(entry, Mapping):
+        nested = (entry.get(key) for key in _NESTED)
+        objects = [entry, *(each for each in nested if isinstance(each, Mapping))]
     for key in _KEYS:
         found = [n for n in (_tokens(obj.get(key)) for obj in objects) if n is not None]
         if found:
@@ -147,15 +145,6 @@ def _window_of(entry: object) -> int | None:
             if isinstance(name, str) and name.endswith(".context_length") and (n := _tokens(value)):
                 return n
     return None
-
-
-def _objects(entry: object) -> Iterator[Mapping[object, object]]:
-    if not isinstance(entry, Mapping):
-        return
-    yield entry
-    for key in _NESTED:
-        if isinstance(entry.get(key), Mapping):
-            yield entry[key]
 
 
 def _tokens(value: object) -> int | None:

@@ -70,10 +70,17 @@ class Filters:
             return False
         if self.kind == "error":
             return has_error(text_of(fields))
-        return any(
-            bool(name in _COMMANDS and value.strip()) if self.kind == "command" else _names_path(name, value)
-            for name, value in _arguments(fields)
-        )
+        for name, value in _arguments(fields):
+            if self.kind == "command":
+                found = name in _COMMANDS and bool(value.strip())
+            elif name in _COMMANDS:
+                words = (word.strip("\"'`;,") for word in value.split())
+                found = any(_PATH.fullmatch(word) and "." in word for word in words)
+            else:
+                found = bool(_PATH.fullmatch(value.strip()) or _PATCHED.search(value))
+            if found:
+                return True
+        return False
 
 
 ANY = Filters()
@@ -82,12 +89,6 @@ ANY = Filters()
 def has_error(text: str) -> bool:
     """Whether a line of a tool's result reports an error or a failure; "0 errors" does not."""
     return any(_ERROR.search(_NONE.sub("", line)) for line in text.splitlines())
-
-
-def _names_path(name: str, value: str) -> bool:
-    if name in _COMMANDS:
-        return any(_PATH.fullmatch(word.strip("\"'`;,")) and "." in word for word in value.split())
-    return bool(_PATH.fullmatch(value.strip()) or _PATCHED.search(value))
 
 
 def _arguments(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

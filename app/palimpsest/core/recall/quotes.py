@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from palimpsest.core.recall.rank import Scored
 from palimpsest.core.recall.talk import Query
 from palimpsest.core.recall.words import SearchEntry, Words
 
@@ -89,7 +88,7 @@ class Hit:
 
 
 def hits_of(
-    scored: Sequence[Scored],
+    ranked: Sequence[SearchEntry],
     beside: Mapping[int, SearchEntry],
     query: Query,
     words: Words,
@@ -103,7 +102,7 @@ def hits_of(
     What the better half leaves, and what all leave at the end, is spent on further neighbours: those that
     rank better first, then nearer ones; never an empty one or a tool's.
     """
-    order = {found.entry.place: rank for rank, found in reversed(list(enumerate(scored)))}
+    order = {entry.place: rank for rank, entry in reversed(list(enumerate(ranked)))}
     half, left = (limit + 1) // 2, 0
     hits: list[Hit] = []
     shown: set[str] = set()
@@ -133,12 +132,12 @@ def hits_of(
                     left -= room.beside
                     hit.sides[at] = quote(other, min(QUOTE_CHARS, left))
 
-    for found in scored:
+    for entry in ranked:
         if len(hits) == limit:
             break
-        if found.entry.id not in shown:
+        if entry.id not in shown:
             left += room.near if len(hits) < half else room.far
-            hits.append(Hit(quote(found.entry, max(room.far, min(QUOTE_CHARS, left)))))
+            hits.append(Hit(quote(entry, max(room.far, min(QUOTE_CHARS, left)))))
             show_neighbours(hits[-1:], _BEST_RANKS)
             if len(hits) == half:
                 show_neighbours(hits, room.worst)

@@ -11,9 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from palimpsest.core.recall.talk import Query, Speakers, is_talk, questions_in, speakers_in, tells
+from palimpsest.core.recall.talk import Query, is_talk, questions_in, speakers_in, tells
 from palimpsest.core.recall.words import CorpusStatistics, SearchEntry, Words, plain
 
 
@@ -58,28 +57,19 @@ APART = Weights(before=0.0, after=0.0, earlier=0.0, further=0.0, answer=0.0)
 
 # C14: with equal words the kinds rank in this order, tools last. Summaries rank low because the messages that
 # they summarize are found themselves (docs/recall.md).
-_KINDS: Mapping[str, float] = {"dialogue": 1.03, "other": 1.02, "step": 1.01, "payload": 1.0, "summary": 0.7}
-_TOOL = 0.8
+_KINDS: Mapping[str, float] = {
+    "dialogue": 1.03,
+    "other": 1.02,
+    "step": 1.01,
+    "payload": 1.0,
+    "tool": 0.8,
+    "summary": 0.7,
+}
 # In place of the words of a speaker's name: no speaker.
 _NO_SPEAKER = frozenset({""})
+# Of a neighbour that there is none of.
+_NOTHING = (0.0, 0.0, 1.0)
 _STEP = "execute this step:"
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """An entry and its score; only the order of scores has a meaning."""
-
-    entry: SearchEntry
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class EntryScores:
-    """An entry's score by itself (`own`), that of its questions (`asked`), and a final factor (`share`)."""
-
-    own: float
-    asked: float = 0.0
-    share: float = 1.0
 
 
 def ranked(
@@ -88,122 +78,98 @@ def ranked(
     holdings: CorpusStatistics,
     words: Words,
     weights: Weights = FOUND,
-) -> list[Scored]:
+) -> list[SearchEntry]:
     """The entries that match the question, best first; among equals the newest first.
 
     `entries` should include the neighbours of matching entries, whose scores count towards theirs.
     """
-    scale = _Scale(query, entries, holdings, words, weights)
-    alone = {entry.id: scale.judged(entry) for entry in entries}
+    alone = _scores_alone(query, entries, holdings, words, weights)
     places = {entry.place: alone[entry.id] for entry in entries if entry.kind == "message"}
-    nothing = EntryScores(0.0)
-    scored = []
+    scores: dict[str, float] = {}
     for entry in entries:
-        score = alone[entry.id].own
+        score, _, share = alone[entry.id]
         if entry.kind == "message":
-            # The neighbours at -2, -1, 1 and 2 steps.
-            sides = [places.get(entry.place + step, nothing) for step in (-2, -1, 1, 2)]
-            score += weights.before * sides[1].own + weights.answer * sides[1].asked
-            score += weights.after * sides[2].own
-            score += weights.earlier * sides[0].own + weights.further * sides[3].own
-            score *= alone[entry.id].share
-        if score > 0:
-            scored.append(Scored(entry, score * _kind_factor(entry)))
-    return sorted(scored, key=lambda s: (-s.score, -s.entry.at, -s.entry.place, s.entry.id))
-
-
-class _Scale:
-    """Scores entries against one question."""
-
-    def __init__(
-        self,
-        query: Query,
-        entries: Sequence[SearchEntry],
-        holdings: CorpusStatistics,
-        words: Words,
-        weights: Weights,
-    ) -> None:
-        self._query = query
-        self._holdings = holdings
-        self._words = words
-        self._weights = weights
-        self._beginnings = query.beginnings
-        self._talk_speakers = speakers_in(entries) if weights.speaker else Speakers()
-        self._speakers = {speaker: frozenset(words.of(speaker)) for speaker in self._talk_speakers.names}
-        self._names = frozenset(name for names in self._speakers.values() for name in names)
-
-    def judged(self, entry: SearchEntry) -> EntryScores:
-        """The scores of an entry without its neighbours."""
-        said = self._words.of(entry.text, self._beginnings)
-        speaking = self._speakers.get(self._talk_speakers.of(entry), frozenset())
-        weights = self._weights
-        longer = len(said) / self._holdings.mean_words
-        length = weights.saturation * (1 - weights.length + weights.length * longer)
-        total, found = self._matches(Counter(said), speaking, length)
-        covered = (found / self._total_worth) ** weights.breadth if self._total_worth else 0.0
-        score = total * (1 - weights.coverage + weights.coverage * covered)
-        if self._query.phrases:
-            low = plain(entry.text)
-            held = sum(phrase in low for phrase in self._query.phrases)
-            score += weights.phrase * max(1.0, self._total_worth) * held
-        if score and tells(entry.text, self._query.asked):
-            score *= 1 + weights.specifics
-        asking = self._words.of(questions_in(entry), self._beginnings)
-        share = 1 - weights.asking * min(1.0, len(asking) / len(said)) if said else 1.0
-        if self._speakers and is_talk(entry):
-            # Short messages say little: "Wow, that's great news, Nora!"
-            share *= min(1.0, (1 + len(said)) / (1 + self._holdings.mean_words)) ** weights.brief
-        asked = self._matches(Counter(asking), _NO_SPEAKER, length)[0] if asking else 0.0
-        return EntryScores(score, asked, share)
-
-    @cached_property
-    def _total_worth(self) -> float:
-        """The worth of all the question's words together."""
-        return sum(rarity for _, rarity, _ in self._wanted)
-
-    @cached_property
-    def _wanted(self) -> list[tuple[str, float, list[tuple[str, float]]]]:
-        """Each word with its worth, and its related words with theirs."""
-        related = self._weights.related
-        return [
-            (
-                word,
-                self._weights.speaker if word in self._names else rarity,
-                [(other, related * min(rarity, self._rarity(other))) for other in others] if related else [],
+            earlier, before, after, further = (
+                places.get(entry.place + step, _NOTHING) for step in (-2, -1, 1, 2)
             )
-            for word, others in zip(self._query.words, self._query.related, strict=True)
-            for rarity in (self._rarity(word),)
-        ]
+            score += weights.before * before[0] + weights.answer * before[1]
+            score += weights.after * after[0]
+            score += weights.earlier * earlier[0] + weights.further * further[0]
+            score *= share
+        kind: str = "tool" if entry.role == "tool" else entry.kind
+        if kind == "message":
+            kind = "dialogue" if entry.role in ("user", "assistant") else "other"
+            kind = "step" if entry.text[:40].lower().startswith(_STEP) else kind
+        scores[entry.id] = score * _KINDS[kind]
+    found = (entry for entry in entries if scores[entry.id] > 0)
+    return sorted(found, key=lambda entry: (-scores[entry.id], -entry.at, -entry.place, entry.id))
 
-    def _matches(self, counts: Counter[str], speaking: frozenset[str], length: float) -> tuple[float, float]:
+
+def _scores_alone(
+    query: Query,
+    entries: Sequence[SearchEntry],
+    holdings: CorpusStatistics,
+    words: Words,
+    weights: Weights,
+) -> dict[str, tuple[float, float, float]]:
+    """By entry id, without neighbours: an entry's score, that of its questions, and a final factor."""
+    beginnings = query.beginnings
+    speakers = speakers_in(entries) if weights.speaker else {}
+    names_of = {speaker: frozenset(words.of(speaker)) for speaker in speakers.values()}
+    names = frozenset[str]().union(*names_of.values())
+
+    def rarity(word: str) -> float:
+        """BM25's inverse document frequency; above 0 even for a word in every entry."""
+        holding = holdings.holding.get(word, 1)
+        return math.log(1 + (holdings.entries - min(holding, holdings.entries) + 0.5) / (holding + 0.5))
+
+    # Each word with its worth, and its related words with theirs.
+    wanted = [
+        (
+            word,
+            weights.speaker if word in names else rarity(word),
+            [(other, weights.related * min(rarity(word), rarity(other))) for other in others],
+        )
+        for word, others in zip(query.words, query.related, strict=True)
+    ]
+    total_worth = sum(worth for _, worth, _ in wanted)
+
+    def matches(counts: Counter[str], speaking: frozenset[str], length: float) -> tuple[float, float]:
         """BM25's sum, and the summed worth of the words that occur (for the coverage)."""
         total = found = 0.0
-        for word, rarity, others in self._wanted:
-            if speaking and word in self._names:
+        for word, worth, others in wanted:
+            if speaking and word in names:
                 # A message that mentions a name is not by that speaker.
-                total += rarity * (word in speaking)
-                found += rarity * (word in speaking)
+                total += worth * (word in speaking)
+                found += worth * (word in speaking)
                 continue
             # The word or its best related word, never the sum: groups differ in size.
-            held = [(rarity, counts[word])] if counts[word] else []
-            held += [(worth, counts[other]) for other, worth in others if counts[other]]
+            held = [(each, counts[other]) for other, each in ((word, worth), *others) if counts[other]]
             if held:
-                best = max(worth * count / (count + length) for worth, count in held)
-                total += best * (self._weights.saturation + 1)
-                found += max(worth for worth, _ in held)
+                best = max(each * count / (count + length) for each, count in held)
+                total += best * (weights.saturation + 1)
+                found += max(each for each, _ in held)
         return total, found
 
-    def _rarity(self, word: str) -> float:
-        """BM25's inverse document frequency; above 0 even for a word in every entry."""
-        entries, holding = self._holdings.entries, self._holdings.holding.get(word, 1)
-        return math.log(1 + (entries - min(holding, entries) + 0.5) / (holding + 0.5))
-
-
-def _kind_factor(entry: SearchEntry) -> float:
-    if entry.role == "tool":
-        return _TOOL
-    if entry.kind != "message":
-        return _KINDS[entry.kind]
-    if entry.text[:40].lower().startswith(_STEP):
-        return _KINDS["step"]
-    return _KINDS["dialogue" if entry.role in ("user", "assistant") else "other"]
+    alone = {}
+    for entry in entries:
+        said = words.of(entry.text, beginnings)
+        longer = len(said) / holdings.mean_words
+        length = weights.saturation * (1 - weights.length + weights.length * longer)
+        speaking = names_of.get(speakers.get(entry.id, ""), frozenset())
+        score, found = matches(Counter(said), speaking, length)
+        covered = (found / total_worth) ** weights.breadth if total_worth else 0.0
+        score *= 1 - weights.coverage + weights.coverage * covered
+        if query.phrases:
+            low = plain(entry.text)
+            held = sum(phrase in low for phrase in query.phrases)
+            score += weights.phrase * max(1.0, total_worth) * held
+        if score and tells(entry.text, query.asked):
+            score *= 1 + weights.specifics
+        asking = words.of(questions_in(entry), beginnings)
+        share = 1 - weights.asking * min(1.0, len(asking) / len(said)) if said else 1.0
+        if speakers and is_talk(entry):
+            # Short messages say little: "Wow, that's great news, Nora!"
+            share *= min(1.0, (1 + len(said)) / (1 + holdings.mean_words)) ** weights.brief
+        alone[entry.id] = score, matches(Counter(asking), _NO_SPEAKER, length)[0], share
+    return alone

@@ -36,10 +36,14 @@ def message_text(body: bytes) -> str:
 
 def whole_text(body: bytes) -> str:
     """As `message_text`, without its limit."""
-    fields = as_chat(decoded(body))
-    if not isinstance(fields, Mapping):
-        return ""
+    fields = _fields_in(body)
     return "\n".join(filter(None, (text_of(fields), *_calls(fields))))
+
+
+def _fields_in(body: bytes) -> Mapping[str, Any]:
+    """The message as chat completions have it; empty for what is no message."""
+    fields = as_chat(decoded(body))
+    return fields if isinstance(fields, Mapping) else {}
 
 
 def name_in(body: bytes) -> str:
@@ -54,8 +58,8 @@ def own_text(body: bytes) -> str:
     """The text of a message that is searched: `message_text` without recall output (C07)."""
     if not may_hold_recall_output(body):
         return message_text(body)
-    fields = as_chat(decoded(body))
-    if not isinstance(fields, Mapping) or is_recall_output(fields):
+    fields = _fields_in(body)
+    if is_recall_output(fields):
         return ""
     said = without_blocks(text_of(fields))
     return "\n".join(filter(None, (said, *_calls(fields, recall=False))))[:MOST_CHARS]
@@ -75,10 +79,7 @@ def known_words() -> Words:
 
 def is_recall_output_body(body: bytes) -> bool:
     """True for the bytes of a message that is nothing but recall output (C08)."""
-    if not may_hold_recall_output(body):
-        return False
-    fields = as_chat(decoded(body))
-    return isinstance(fields, Mapping) and is_recall_output(fields)
+    return may_hold_recall_output(body) and is_recall_output(_fields_in(body))
 
 
 def _calls(fields: Mapping[str, Any], *, recall: bool = True) -> list[str]:

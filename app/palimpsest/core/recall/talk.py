@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from palimpsest.core.recall.words import SearchEntry, Words, beginnings_of, plain
@@ -62,11 +62,6 @@ _NAME = re.compile(r"[^\W\d_A-Z,;][,;]? [A-Z][^\W\d_A-Z]{2}")
 _ANSWERS: Mapping[Asked, re.Pattern[str]] = {"time": _TIME, "number": _NUMBER, "name": _NAME}
 
 
-def asked_for(question: str) -> frozenset[Asked]:
-    """What a lower-case question asks for, by English words; empty for most questions."""
-    return frozenset(kind for kind, pattern in _QUESTIONS.items() if pattern.search(question))
-
-
 def tells(text: str, asked: frozenset[Asked]) -> bool:
     """True when a text contains a time, a number or a name that is `asked` for."""
     return any(_ANSWERS[kind].search(text) for kind in asked)
@@ -80,45 +75,35 @@ def questions_in(entry: SearchEntry) -> str:
     return " ".join(sentence for sentence in _SENTENCE.findall(text) if _QUESTION_END.search(sentence))
 
 
-@dataclass(frozen=True, slots=True)
-class Speakers:
-    """The speakers of a dialogue, by label ("Nora: ...") or by role; in most conversations none."""
-
-    named: frozenset[str] = frozenset()
-    by_role: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of all speakers."""
-        return self.named or frozenset(self.by_role.values())
-
-    def of(self, entry: SearchEntry) -> str:
-        """The speaker of a message; "" when unknown."""
-        speaker = _label_of(entry) if self.named else self.by_role.get(entry.role, "")
-        return speaker if speaker in self.names else ""
-
-
 def is_talk(entry: SearchEntry) -> bool:
     """True for a user's or assistant's message of at most 4,000 characters."""
     return entry.role in _TALK_ROLES and len(entry.text) <= _TALK_CHARS
 
 
-def speakers_in(entries: Sequence[SearchEntry]) -> Speakers:
-    """The speakers: by label if most messages have one, else by how user and assistant address each other."""
+def speakers_in(entries: Sequence[SearchEntry]) -> dict[str, str]:
+    """The speakers of a dialogue's messages, by the entries' ids; in most conversations none.
+
+    By label ("Nora: ...") if most messages have one, else by how user and assistant address each other.
+    """
     talk = [entry for entry in entries if entry.role in _TALK_ROLES]
-    labels = Counter(label for label in map(_label_of, talk) if label)
-    most = labels.most_common(_MOST_SPEAKERS)
+    labels = {entry.id: said[1] for entry in talk if (said := _SPEAKER.match(entry.text))}
+    most = Counter(labels.values()).most_common(_MOST_SPEAKERS)
     if sum(count for _, count in most) >= max(2.0, _LABELLED_SHARE * len(talk)):
-        return Speakers(named=frozenset(label for label, _ in most))
+        named = {label for label, _ in most}
+        return {ident: label for ident, label in labels.items() if label in named}
     called = {role: _names_addressed_by(role, talk) for role in _TALK_ROLES}
-    names = {role: _listener(called[other], called[role]) for role, other in _TURNS}
-    return Speakers(by_role=names) if all(names.values()) and len(set(names.values())) > 1 else Speakers()
-
-
-def _label_of(entry: SearchEntry) -> str:
-    """The speaker's label of a message; "" for most messages but those of chats between people."""
-    said = _SPEAKER.match(entry.text) if entry.role in _TALK_ROLES else None
-    return said[1] if said else ""
+    names = {}
+    for role, other in _TURNS:
+        # The listener's name is said often by the other side, hardly ever by the listener.
+        own = (
+            (count, name)
+            for name, count in called[other].items()
+            if count >= max(_LEAST_ADDRESSES, _LEAST_ADDRESS_RATIO * called[role][name])
+        )
+        names[role] = max(own, default=(0, ""))[1]
+    if not all(names.values()) or len(set(names.values())) < 2:
+        return {}
+    return {entry.id: names[entry.role] for entry in talk}
 
 
 def _names_addressed_by(role: str, talk: Sequence[SearchEntry]) -> Counter[str]:
@@ -134,16 +119,6 @@ def _names_addressed_by(role: str, talk: Sequence[SearchEntry]) -> Counter[str]:
                 names.add(found[0])
         counts.update(names)
     return counts
-
-
-def _listener(called: Counter[str], by_listener: Counter[str]) -> str:
-    """The listener's name: said often by the other side, hardly ever by the listener; "" without one."""
-    own = (
-        (count, name)
-        for name, count in called.items()
-        if count >= max(_LEAST_ADDRESSES, _LEAST_ADDRESS_RATIO * by_listener[name])
-    )
-    return max(own, default=(0, ""))[1]
 
 
 # C15: the most words of a query that are searched.
@@ -193,5 +168,5 @@ def query_of(text: str, words: Words) -> Query:
         words=chosen,
         related=tuple(words.related(word) - set(chosen) for word in chosen),
         phrases=tuple(phrase.strip() for phrase in _QUOTED.findall(low) if phrase.strip()),
-        asked=asked_for(low),
+        asked=frozenset(kind for kind, pattern in _QUESTIONS.items() if pattern.search(low)),
     )

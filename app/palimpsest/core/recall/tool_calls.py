@@ -107,34 +107,31 @@ ID_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class CallScope:
-    """`task`: another session's id or name, None for this one; `explicit`: the model says the user asked."""
-
-    task: str | None = None
-    explicit: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Grep:
-    """Search for `query` among entries that pass `only`; `limit` is from 1 to 50."""
+    """Search for `query` among entries that pass `only`; `limit` is from 1 to 50.
+
+    `task`: another session's id or name, None for this one; `explicit`: the model says the user asked.
+    """
 
     query: str
     limit: int = GREP_LIMIT
-    scope: CallScope = CallScope()
     only: Filters = ANY
+    task: str | None = None
+    explicit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
     """Read the entry or the messages `ident` (`numbers_in`); `source_limit` is from 1 to 25.
 
-    `page`: the first character, and how many; None when no page was asked for.
+    `page`: the first character, and how many; None when no page was asked for. The others as in `Grep`.
     """
 
     ident: str
     source_limit: int = SOURCE_LIMIT
     page: tuple[int, int] | None = None
-    scope: CallScope = CallScope()
+    task: str | None = None
+    explicit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +168,7 @@ def grep_of(fields: Mapping[str, Any]) -> Grep | UnreadableCall:
         if only[name] not in (None, *values):
             return UnreadableCall("invalid_value", f"{name} is one of {', '.join(values)}, or left out.")
     limit = _bounded(fields, "limit", GREP_LIMIT, MOST_HITS)
-    return Grep(query[:QUERY_CHARS], limit, _scope(fields), Filters(**only))
+    return Grep(query[:QUERY_CHARS], limit, Filters(**only), *_scope(fields))
 
 
 def describe_of(fields: Mapping[str, Any]) -> Describe | UnreadableCall:
@@ -185,7 +182,7 @@ def describe_of(fields: Mapping[str, Any]) -> Describe | UnreadableCall:
     if offset is not None or limit is not None:
         page = max(0, offset or 0), _bounded(fields, "limit", PAGE_CHARS, MOST_PAGE_CHARS)
     sources = _bounded(fields, "sourceLimit", SOURCE_LIMIT, MOST_SOURCES)
-    return Describe(ident[:ID_CHARS], sources, page, _scope(fields))
+    return Describe(ident[:ID_CHARS], sources, page, *_scope(fields))
 
 
 _ASKED = re.compile(r"(?i)(?:(next|previous)\s+(?:(?:of|to|after|before)\s+)?)?(?:messages?\s+)?(\S.*)")
@@ -217,10 +214,8 @@ def names_session(text: str, session: str, name: str | None) -> bool:
     )
 
 
-def _scope(fields: Mapping[str, Any]) -> CallScope:
-    return CallScope(
-        _text(fields, "taskId") or None, fields.get("explicitUserRequest") in (True, "true", "True")
-    )
+def _scope(fields: Mapping[str, Any]) -> tuple[str | None, bool]:
+    return _text(fields, "taskId") or None, fields.get("explicitUserRequest") in (True, "true", "True")
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

@@ -106,14 +106,12 @@ def grep_result(
         "totalFound": found,
         **({} if is_counted else {"totalFoundIsAtLeast": True}),
         "results": [_hit(hit.quote, session, lineages.get(hit.quote.entry.id)) for hit in hits],
-        "beside": [_line(sides[place]) for place in sorted(sides)],
+        # On one line each: number, turn, date, speaker and text.
+        "beside": [
+            "{}, turn {}, {}, {}: {}".format(place, *_place(quote.entry).values(), quote.text)
+            for place, quote in sorted(sides.items())
+        ],
     }
-
-
-def _line(quote: Quote) -> str:
-    """A message beside a hit, on one line: number, turn, date, speaker and text."""
-    turn, date, speaker = _place(quote.entry).values()
-    return f"{quote.entry.place}, turn {turn}, {date}, {speaker}: {quote.text}"
 
 
 def _hit(quote: Quote, session: str, lineage: Lineage | None) -> Json:

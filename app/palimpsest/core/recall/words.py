@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -25,7 +25,15 @@ from typing import Literal
 @cache
 def forms() -> Mapping[str, str]:
     """The base form of each listed form, in lower case. A base form is never listed as a form."""
-    return MappingProxyType(dict(_spelled()) | dict(_listed()))
+    known: dict[str, str] = {}
+    for line in _lines("spelled.txt"):
+        endings, _, roots = line.partition(": ")
+        british, _, american = endings.partition(" = ")
+        known |= {root + end: root + american for root in roots.split() for end in british.split()}
+    for line in _lines("forms.txt"):
+        base, _, others = line.partition(": ")
+        known |= dict.fromkeys(others.split(), base)
+    return MappingProxyType(known)
 
 
 def base_of(word: str) -> str:
@@ -52,19 +60,6 @@ def related_of(stem_word: Callable[[str], str]) -> dict[str, frozenset[str]]:
     return {stem: frozenset(others) for stem, others in related.items()}
 
 
-def _listed() -> Iterator[tuple[str, str]]:
-    for line in _lines("forms.txt"):
-        base, _, others = line.partition(": ")
-        yield from ((form, base) for form in others.split())
-
-
-def _spelled() -> Iterator[tuple[str, str]]:
-    for line in _lines("spelled.txt"):
-        endings, _, roots = line.partition(": ")
-        british, _, american = endings.partition(" = ")
-        yield from ((root + end, root + american) for root in roots.split() for end in british.split())
-
-
 def _lines(name: str) -> list[str]:
     """The lines of a table without comments."""
     text = files("palimpsest.core.recall").joinpath("tables", name).read_text("utf-8")
@@ -88,12 +83,8 @@ _NO_SUFFIX = frozenset("abfhjkopquvwxz0123456789")
 _MOST_CACHED = 10_000
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-STOP = _words(
-    """a about after all also am an and any are as at be because been before being between both but by can
+_STOP_TEXT = """
+    a about after all also am an and any are as at be because been before being between both but by can
     could did do does doing during each few for from had has have having he her here hers him his
     how i if in into is it its just me more most my no nor not of on once only or other our out over
     own same she should so some such than that the their them then there these they this those
@@ -101,8 +92,9 @@ STOP = _words(
     would you your ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't isn't
     let's shouldn't wasn't weren't won't wouldn't i'm i've i'll i'd you're you've we're we've
     they're that's it's there's what's who's please tell ever get got go goes going went like really
-    yeah yes ok okay oh hey hi hello thanks thank"""
-)
+    yeah yes ok okay oh hey hi hello thanks thank
+"""
+STOP = frozenset(_STOP_TEXT.split())
 """English stop words; in lower case, not stemmed."""
 
 
@@ -128,7 +120,13 @@ class Words:
         known = self._runs
         for run in runs:
             words = known.get(run)
-            found += self._learned(run) if words is None else words
+            if words is None:
+                words = self._words_in(run, None)
+                if len(run) <= _LONGEST_WORD:
+                    if len(known) >= _MOST_CACHED:
+                        known = self._runs = {}
+                    known[run] = words
+            found += words
         return found
 
     def forget(self) -> None:
@@ -143,14 +141,6 @@ class Words:
     def _related_stems(self) -> dict[str, frozenset[str]]:
         # Takes 60 ms, so it is computed for the first query and not at start.
         return related_of(_stem_of)
-
-    def _learned(self, run: str) -> tuple[str, ...]:
-        words = self._words_in(run, None)
-        if len(run) <= _LONGEST_WORD:
-            if len(self._runs) >= _MOST_CACHED:
-                self._runs = {}
-            self._runs[run] = words
-        return words
 
     def _words_in(self, run: str, beginnings: frozenset[str] | None) -> tuple[str, ...]:
         word = _POSSESSIVE.sub("", run)

@@ -150,7 +150,7 @@ def flush_of(messages: Sequence[Message], count_text: CountText) -> str:
     another. The same messages give the same note; it contains no key-shaped string.
     """
     gist = gist_of(messages, _FLUSHED_LINES)
-    columns = (gist.decisions, gist.open_loops, gist.next_actions, gist.key_findings)
+    columns = msgspec.structs.astuple(gist)
     kept: tuple[list[str], ...] = ([], [], [], [])
 
     def written() -> str:

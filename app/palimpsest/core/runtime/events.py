@@ -19,7 +19,7 @@ from palimpsest.core.summary.session_lists import DELTA_INVALID
 from palimpsest.core.summary.styles import slot_count_label
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.core.view.view import cut_in, kept_in
+from palimpsest.core.view.view import cut_in, folded_in
 from palimpsest.core.wire.json_text import plain_values
 
 EventType = Literal[
@@ -65,7 +65,6 @@ class _Details(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     passes: int | None = None
     run_id: str = ""
-    strips_reasoning: bool = False
     guard_tokens: tuple[int, int, int] | None = None
 
 
@@ -119,12 +118,8 @@ def compaction_made(
     }
     events = []
     if removes := compaction.kind == "message_removal":
-        folded = set(range(cut_in(previous, talk), cut_in(compaction, talk))) - set(kept_in(compaction, talk))
-        layers = {
-            "reasoning_strip": details.strips_reasoning,
-            "tool_thinning": set(compaction.masks) - set(previous.masks if previous else ()),
-            "summarisation": True,
-        }
+        folded = [at for at in folded_in(compaction, talk) if at >= cut_in(previous, talk)]
+        thins = set(compaction.masks) - set(previous.masks if previous else ())
         events.append(
             Event(
                 "context_summarized",
@@ -141,7 +136,7 @@ def compaction_made(
                     "watermarkTo": compaction.watermark.hex(),
                     "turnsSummarised": sum(talk.messages[index].role == "user" for index in folded),
                     "passes": int(compaction.author == "model") if details.passes is None else details.passes,
-                    "layersApplied": [layer for layer, is_applied in layers.items() if is_applied],
+                    "layersApplied": ["tool_thinning", "summarisation"] if thins else ["summarisation"],
                     "summarizerRunId": details.run_id,
                     "model": compaction.model,
                 },
@@ -149,9 +144,8 @@ def compaction_made(
         )
     if details.guard_tokens is not None:
         # A summary was shortened so that the view stays below the ceiling (A27); tokens of the summary.
-        before, after, ceiling = details.guard_tokens
-        guard = {"tokensBefore": before, "tokensAfter": after, "ceilingTokens": ceiling}
-        events.append(Event("overflow_guard", {"compactionId": compaction.id, **guard}))
+        guard = zip(("tokensBefore", "tokensAfter", "ceilingTokens"), details.guard_tokens, strict=True)
+        events.append(Event("overflow_guard", {"compactionId": compaction.id, **dict(guard)}))
     if removes:
         # The block of before is replaced (A31).
         replaced = previous.id if previous is not None and previous.summary else None
@@ -159,23 +153,20 @@ def compaction_made(
             Event("pinned_insert", {"compactionId": compaction.id, "replaces": replaced}),
             Event("memory", {"compactionId": compaction.id, "memoryId": memory_id}),
         ]
-    end = {"maskedCount": len(compaction.masks), "note": _note(compaction, window_tokens)}
+    # One line for people: strategy, filled slots, and the prompt's shares of the window (D23).
+    sizes = (compaction.tokens_before, compaction.tokens_after)
+    before, after = (percent(tokens, window_tokens) for tokens in sizes)
+    record = decoded(compaction.state)
+    slots = slot_count_label(record.slots if record else None)
+    strategy = f"{compaction.policy} {slots}" if slots else compaction.policy
+    note = f"{strategy}: {before} % -> {after} % of {window_tokens:,} tokens"
+    end = {"maskedCount": len(compaction.masks), "note": note}
     events.append(Event("compaction_completed", facts | end))
     if DELTA_INVALID in details.notes:
         # The summary is used, the state delta is not (B09).
         delta = {"compactionId": compaction.id, "faults": ["unreadable"]}
         events.append(Event("state_delta_invalid", delta))
     return events
-
-
-def _note(compaction: Compaction, window_tokens: int) -> str:
-    """One line for people: strategy, filled slots, and the prompt's shares of the window (D23)."""
-    sizes = (compaction.tokens_before, compaction.tokens_after)
-    before, after = (percent(tokens, window_tokens) for tokens in sizes)
-    record = decoded(compaction.state)
-    slots = slot_count_label(record.slots if record else None)
-    strategy = f"{compaction.policy} {slots}" if slots else compaction.policy
-    return f"{strategy}: {before} % -> {after} % of {window_tokens:,} tokens"
 
 
 def session_restored(restored: Restored, messages: int, brought: BroughtState) -> Event:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from palimpsest.core.runtime.checkpoint import CheckpointPayload
+from palimpsest.core.runtime.evidence import TYPES
 from palimpsest.core.runtime.snapshot import SCHEMA as SNAPSHOT
 from palimpsest.core.runtime.snapshot import (
     BroughtState,
@@ -32,12 +33,8 @@ from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 
 USAGE_TYPES = frozenset({"usage", "llm_usage", "usage_recorded"})
-MESSAGE_ROLES = {
-    "user_message": "user",
-    "assistant_message": "assistant",
-    "tool_result": "tool",
-    "system_message": "system",
-}
+# Several roles have the type of the first.
+MESSAGE_ROLES = {kind: role for role, kind in reversed(TYPES.items())}
 _ROLES = frozenset({"user", "assistant", "tool", "system", "developer", "function"})
 # Names of token counts: ours, OpenAI's, Anthropic's.
 _INPUT = ("inputTokens", "prompt_tokens", "promptTokens", "input_tokens")
@@ -47,8 +44,8 @@ _CACHED = ("cachedTokens", "cached_tokens", "cache_read_input_tokens")
 _NESTED = ("usage", "totals", "delta")
 # No session has more tokens; larger numbers are invalid.
 _MOST_TOKENS = 10**15
-# UTC seconds, in the year 5138: later times are invalid, or milliseconds.
-_LATEST = 1e11
+LATEST = 1e11
+"""UTC seconds in the year 5138: a larger number is invalid, or counts milliseconds."""
 CONTENT_KEYS = ("content", "message", "text")
 
 
@@ -135,7 +132,7 @@ def derived_state(events: Sequence[RecordedEvent]) -> BroughtState:
 
 def _milliseconds(at: float) -> int:
     """Milliseconds of UTC; 0 for an invalid time."""
-    return round(at * 1_000) if isfinite(at) and 0 <= at < _LATEST else 0
+    return round(at * 1_000) if isfinite(at) and 0 <= at < LATEST else 0
 
 
 def _message(value: object) -> dict[str, Any] | None:
@@ -149,10 +146,8 @@ def _message(value: object) -> dict[str, Any] | None:
     content = value.get("content")
     parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
     calls = content is None and (value.get("tool_calls") or value.get("function_call"))
-    return _writable(value) if isinstance(content, str) or parts or calls else None
-
-
-def _writable(value: dict[str, Any]) -> dict[str, Any] | None:
+    if not (isinstance(content, str) or parts or calls):
+        return None
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -260,31 +255,20 @@ msgspec.json.Decoder(CheckpointPayload)
 msgspec.json.Decoder(RuntimeSnapshot)
 
 
-class _NotThisForm(ValueError):
-    """The payload is readable but of another form."""
-
-
 def _checkpoint_v2(value: Any) -> RuntimeSnapshot:
     # Some checkpoints are the state itself, without a summary or evidence.
-    if isinstance(value, dict) and value.get("schema") == SNAPSHOT:
-        return _snapshot_v2(value)
-    checkpoint = msgspec.convert(value, CheckpointPayload)
-    if checkpoint.runtime is None:
-        raise _NotThisForm
-    return _whole(checkpoint.runtime)
+    is_state = isinstance(value, dict) and value.get("schema") == SNAPSHOT
+    return _snapshot_v2(value if is_state else msgspec.convert(value, CheckpointPayload).runtime)
 
 
 def _snapshot_v2(value: Any) -> RuntimeSnapshot:
-    return _whole(msgspec.convert(value, RuntimeSnapshot))
-
-
-def _whole(snapshot: RuntimeSnapshot) -> RuntimeSnapshot:
     """The snapshot, if it names or contains messages, and those it contains are valid."""
+    snapshot = msgspec.convert(value, RuntimeSnapshot)
     transcript = snapshot.transcript
     if not (transcript.head or transcript.ids or transcript.conversation_history):
-        raise _NotThisForm
+        raise ValueError("another form")
     if transcript.conversation_history and messages_in(list(transcript.conversation_history)) is None:
-        raise _NotThisForm
+        raise ValueError("another form")
     return snapshot
 
 
@@ -292,7 +276,7 @@ def _legacy(value: Any) -> RuntimeSnapshot:
     """A record whose messages are in `conversationHistory`, with little else that we use."""
     # A record marked as V2 is a damaged one of ours: it is not used in part.
     if not isinstance(value, dict) or str(value.get("schema", "")).endswith("_v2"):
-        raise _NotThisForm
+        raise ValueError("another form")
     for key in HISTORY_KEYS:
         history = messages_in(value.get(key))
         if history:
@@ -300,7 +284,7 @@ def _legacy(value: Any) -> RuntimeSnapshot:
             totals = value.get("usageTotals", value.get("usage"))
             usage = _usage_in(totals if isinstance(totals, dict) else {})
             return new_snapshot(transcript, BroughtState(usage=usage))
-    raise _NotThisForm
+    raise ValueError("another form")
 
 
 DECODERS: tuple[tuple[RestoredForm, frozenset[str], Callable[[Any], RuntimeSnapshot]], ...] = (

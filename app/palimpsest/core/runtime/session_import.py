@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from palimpsest.core.history.session_sources import is_name
 from palimpsest.core.runtime.restore import (
     CONTENT_KEYS,
     HISTORY_KEYS,
+    LATEST,
     MESSAGE_ROLES,
     RecordedEvent,
     Restored,
@@ -36,8 +37,6 @@ _EVENT_FIELDS = frozenset({"id", "type", "payload", "created_at"})
 _TYPE = re.compile(r"[\w.:/-]{1,100}", re.ASCII)
 _ID_CHARS = 200
 _MODEL_CHARS = 200
-LATEST = 1e11
-"""UTC seconds in the year 5138: a larger number counts milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ _NAME = re.compile(r"dcm_[0-9a-f]{32}")
 
 def exported_compaction(compaction: Compaction, talk: Conversation) -> bytes | None:
     """The record as JSON, with messages as indexes in `talk`; None when it names any other message."""
-    record: dict[str, Any] = {field.name: getattr(compaction, field.name) for field in fields(compaction)}
+    record: dict[str, Any] = asdict(compaction)
     masks = compaction.masks
     places = {chain: talk.position(chain) for chain in (*compaction.kept, *(mask.chain for mask in masks))}
     watermark, covers = (

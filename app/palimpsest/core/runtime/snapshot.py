@@ -19,7 +19,7 @@ from palimpsest.core.text.fence import sendable
 from palimpsest.core.text.message_text import calls_of, on_one_line
 from palimpsest.core.text.secrets import without_secrets
 from palimpsest.core.view.compaction import Compaction, context_id
-from palimpsest.core.view.outcomes import View
+from palimpsest.core.view.outcomes import PartKind, View
 
 SCHEMA: Literal["session_runtime_v2"] = "session_runtime_v2"
 VERSION: Literal[2] = 2
@@ -30,8 +30,6 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 StatedSection: TypeAlias = dict[str, Any]
 """What another system stated of its jobs, as it stated it: empty in states of ours."""
 
-ViewKind = Literal["preamble", "instruction", "task", "pin", "summary", "memory", "acknowledgement", "tail"]
-
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
     """Unknown fields are ignored on reading, so that a newer writer's snapshot can be restored."""
@@ -40,7 +38,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel"):
 class ViewedPart(_Part, frozen=True):
     """One message of the view: `id` is "" for what the archive does not hold as a message."""
 
-    kind: ViewKind
+    kind: PartKind
     id: str = ""
     masked: bool = False
 
@@ -123,13 +121,7 @@ class UsageSection(_Part, frozen=True):
 
 def sum_of(usages: Iterable[UsageSection]) -> UsageSection:
     """The totals of all."""
-    every = list(usages)
-    return UsageSection(
-        input_tokens=sum(usage.input_tokens for usage in every),
-        output_tokens=sum(usage.output_tokens for usage in every),
-        cached_tokens=sum(usage.cached_tokens for usage in every),
-        requests=sum(usage.requests for usage in every),
-    )
+    return UsageSection(*map(sum, zip(*map(msgspec.structs.astuple, usages), strict=True)))
 
 
 class RuntimeSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -162,25 +154,15 @@ class BroughtState(_Part, frozen=True):
 _NOTHING = BroughtState()
 
 
-def new_snapshot(
-    transcript: TranscriptSection,
-    state: BroughtState = _NOTHING,
-    tooling: ToolingSection | None = None,
-    files: FilesSection | None = None,
-) -> RuntimeSnapshot:
-    """The snapshot of a transcript, of what its messages show, and of a `state` that they do not show."""
+def new_snapshot(transcript: TranscriptSection, state: BroughtState = _NOTHING) -> RuntimeSnapshot:
+    """The snapshot of a transcript and of a `state` that its messages do not show."""
     return RuntimeSnapshot(
         schema=SCHEMA,
         version=VERSION,
         transcript=transcript,
-        tooling=tooling or ToolingSection(),
-        files=files or FilesSection(),
-        loop=state.loop,
-        recovery=state.recovery,
-        queues=state.queues,
-        worker=state.worker,
-        verification=state.verification,
-        usage=state.usage,
+        tooling=ToolingSection(),
+        files=FilesSection(),
+        **msgspec.structs.asdict(state),
     )
 
 
@@ -221,32 +203,35 @@ def runtime_of(
     `compactions` are those of this path with their times (UTC seconds), oldest first; `since` holds what the
     events since the restoring show, and the tokens used since.
     """
-    loop, last = brought.loop, compactions[-1] if compactions else None
-    if last is not None:
+    loop, recovery = brought.loop, brought.recovery
+    times = [since.recovery.last_overflow_at, recovery.last_overflow_at]
+    loop = msgspec.structs.replace(
+        loop,
+        turns=loop.turns + relayed,
+        exchanges=len(exchange_ends(talk.messages)),
+        last_flush=since.loop.last_flush or loop.last_flush,
+    )
+    if compactions:
+        last, at = compactions[-1]
         loop = msgspec.structs.replace(
             loop,
             compaction_count=loop.compaction_count + len(compactions),
-            last_compaction_at=round(last[1] * 1_000),
-            last_compaction_tokens_before=last[0].tokens_before,
-            last_compaction_tokens_after=last[0].tokens_after,
+            last_compaction_at=round(at * 1_000),
+            last_compaction_tokens_before=last.tokens_before,
+            last_compaction_tokens_after=last.tokens_after,
         )
-    times = [since.recovery.last_overflow_at, brought.recovery.last_overflow_at]
-    state = msgspec.structs.replace(
-        brought,
-        loop=msgspec.structs.replace(
-            loop,
-            turns=loop.turns + relayed,
-            exchanges=len(exchange_ends(talk.messages)),
-            last_flush=since.loop.last_flush or loop.last_flush,
-        ),
-        recovery=RecoverySection(
-            overflow_attempts=brought.recovery.overflow_attempts + since.recovery.overflow_attempts,
-            overflow_recovered=brought.recovery.overflow_recovered + since.recovery.overflow_recovered,
-            last_overflow_at=max((at for at in times if at is not None), default=None),
-        ),
-        usage=sum_of([brought.usage, since.usage]),
+    recovery = RecoverySection(
+        overflow_attempts=recovery.overflow_attempts + since.recovery.overflow_attempts,
+        overflow_recovered=recovery.overflow_recovered + since.recovery.overflow_recovered,
+        last_overflow_at=max((time for time in times if time is not None), default=None),
     )
-    return new_snapshot(_transcript_of(talk, view), state, tooling_of(talk.messages), files_of(talk.messages))
+    usage = sum_of([brought.usage, since.usage])
+    state = msgspec.structs.replace(brought, loop=loop, recovery=recovery, usage=usage)
+    return msgspec.structs.replace(
+        new_snapshot(_transcript_of(talk, view), state),
+        tooling=tooling_of(talk.messages),
+        files=files_of(talk.messages),
+    )
 
 
 def tooling_of(messages: Iterable[Message]) -> ToolingSection:

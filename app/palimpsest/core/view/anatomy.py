@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from palimpsest.core.history.message import Conversation, Message
-from palimpsest.core.notes.note import Kind, Note
+from palimpsest.core.notes.note import Kind
 from palimpsest.core.notes.reader import notes_of
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.masking import text_of
@@ -161,25 +161,20 @@ def lost_in(talk: Conversation, seen: Sequence[SeenMessage], parts: Sequence[Vie
     """
     folded = [one.index for one in seen if one.fate == "folded"]
     notes = notes_of([talk.messages[index] for index in folded]).of(*_MISSED) if folded else ()
-    shown = " ".join(" ".join(_texts(parts)).split()).casefold()
-    return [Lost(note.kind, note.text, folded[note.place]) for note in notes if not _is_shown(note, shown)]
-
-
-def _texts(parts: Sequence[ViewPart]) -> Iterable[str]:
-    """The texts of the view, calls included."""
-    for part in parts:
-        fields = as_chat(decoded(part.raw))
-        yield text_of(fields)
-        yield str(fields.get("tool_calls") or "")
-
-
-def _is_shown(note: Note, shown: str) -> bool:
-    if note.subject and note.kind != "fact":
-        return note.subject.casefold() in shown
-    numbers = _NUMBER.findall(note.text) if note.kind == "fact" else []
-    if numbers:
-        return all(number in shown for number in numbers)
-    return " ".join(note.text.split()).casefold().rstrip(".") in shown
+    fields = [as_chat(decoded(part.raw)) for part in parts]
+    texts = (f"{text_of(each)} {each.get('tool_calls') or ''}" for each in fields)
+    shown = " ".join(" ".join(texts).split()).casefold()
+    lost: list[Lost] = []
+    for note in notes:
+        if note.subject and note.kind != "fact":
+            is_shown = note.subject.casefold() in shown
+        elif note.kind == "fact" and (numbers := _NUMBER.findall(note.text)):
+            is_shown = all(number in shown for number in numbers)
+        else:
+            is_shown = " ".join(note.text.split()).casefold().rstrip(".") in shown
+        if not is_shown:
+            lost.append(Lost(note.kind, note.text, folded[note.place]))
+    return lost
 
 
 def said_messages(talk: Conversation, said: int | None) -> tuple[Sequence[Message], int]:

@@ -1,15 +1,22 @@
-"""Messages that client programs write: their own summaries (F38), and set-up before the first request."""
+"""Messages known by how they begin: summaries (F38) and set-up that client programs write, and pins of users.
+
+A user can pin a message by its first words, so that pinning needs no other interface than the chat.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.core.history.message import Conversation, Message
-from palimpsest.core.history.quotes import Said, pieces_of, quotation, quoted_bytes, text_of
+from palimpsest.core.history.quotes import Said, pieces_of, quotation, quoted_bytes
+from palimpsest.core.history.quotes import text_of as sole_text_of
 from palimpsest.core.notes.sentences import without_blocks
+from palimpsest.core.view.masking import text_of
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.responses.items import as_chat
 
 # Tags of the blocks that harnesses write. A message of such blocks alone is set-up.
 _TAGS = (
@@ -107,13 +114,13 @@ def _is_setup(text: str) -> bool:
 
 def _setup_size(messages: Sequence[Message], index: int) -> int:
     """How many messages from `index` on are set-up: 0, the message alone, or it and its acknowledgement."""
-    if not _is_setup(text_of(messages[index]) or ""):
+    if not _is_setup(sole_text_of(messages[index]) or ""):
         return 0
     following = messages[index + 1] if index + 1 < len(messages) else None
     if following is None or following.role != "assistant":
         return 1 if following else 0
     # A message that the model answered at length was a request, whatever its form.
-    said = (text_of(following) or "").strip()
+    said = (sole_text_of(following) or "").strip()
     return 2 if said and len(said) <= _ACKNOWLEDGEMENT_CHARS and not following.calls else 0
 
 
@@ -255,3 +262,45 @@ def _texts(fields: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(text, str):
             before = _REMINDERS.match(text)
             yield text[before.end() :] if before else text.lstrip()
+
+
+MARKS = ("[pin]", "remember for this session:")
+
+
+def is_pin_body(role: str, body: bytes) -> bool:
+    """True for a stored user message that begins with one of the marks, in any case, after blanks."""
+    if not _may_be(role, body):
+        return False
+    fields = as_chat(decoded(body))
+    return isinstance(fields, Mapping) and _is_marked(fields)
+
+
+def text_pins(
+    talk: Conversation, taken_back: Collection[bytes], room_tokens: int
+) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Chain digests of pins, oldest first: those kept, and those that newer pins leave no room for.
+
+    Of the pins that were not withdrawn each is kept that fits into `room_tokens`, newest first. One that is
+    too large does not displace older ones that fit.
+    """
+    kept: list[bytes] = []
+    left_out: list[bytes] = []
+    for message, chain in zip(reversed(talk.messages), reversed(talk.chains), strict=True):
+        if not _may_be(message.role, message.raw) or not _is_marked(message.fields) or chain in taken_back:
+            continue
+        if message.tokens <= room_tokens:
+            room_tokens -= message.tokens
+            kept.append(chain)
+        else:
+            left_out.append(chain)
+    return tuple(reversed(kept)), tuple(reversed(left_out))
+
+
+def _may_be(role: str, raw: bytes) -> bool:
+    """False for most messages, from their bytes alone."""
+    low = raw.lower() if role == "user" else b""
+    return any(mark.encode() in low for mark in MARKS)
+
+
+def _is_marked(fields: Mapping[str, Any]) -> bool:
+    return text_of(fields).lstrip()[: max(map(len, MARKS))].lower().startswith(MARKS)

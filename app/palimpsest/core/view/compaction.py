@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -98,54 +98,54 @@ class Compaction:
     @property
     def leaves_memory_out(self) -> bool:
         """True when there was no room for the memory block beside what must stay."""
-        return b'"leaves_memory_out"' in self.details
+        return self._detail("leaves_memory_out") is True
 
     @property
     def alternates(self) -> bool:
         """True when its view alternates user and assistant as far as we control it (A46)."""
         # In the record, like all that decides a view: a changed setting has no effect between compactions.
-        return self._says("alternates")
+        return self._detail("alternates") is True
 
     @property
     def tells_as_user(self) -> bool:
         """True when its view shows instructions after the preamble as user messages."""
-        return self._says("tells_as_user")
+        return self._detail("tells_as_user") is True
 
     @property
     def as_system(self) -> bool:
         """True when its summary has the system role, before all messages of the client (B15)."""
-        return self._says("as_system")
+        return self._detail("as_system") is True
 
     @property
     def request_last(self) -> bool:
         """True when the newest kept user message follows the block: the folded messages were work on it."""
-        return self._says("request_last")
+        return self._detail("request_last") is True
 
     @property
     def offers_tools(self) -> bool:
         """True when our tools are sent with its view, to clients that send tools themselves (rule 14)."""
-        return self._says("offers_tools")
+        return self._detail("offers_tools") is True
 
     @property
     def owes_entry(self) -> bool:
         """True when its record lacks an entry that a model was expected to write."""
-        return self._says("owes_entry")
+        return self._detail("owes_entry") is True
 
     @property
     def covers(self) -> bytes:
         """The last message that its record tells of: beyond the watermark where messages were given back."""
-        is_beyond = b'"covers"' in self.details
-        return bytes.fromhex(json.loads(self.details)["covers"]) if is_beyond else self.watermark
+        said = self._detail("covers")
+        return bytes.fromhex(said) if said else self.watermark
 
     @property
     def passes(self) -> int:
         """Calls to a model that wrote its text."""
-        return self._number("passes")
+        return int(self._detail("passes", 0))
 
     @property
     def spent(self) -> SpentTokens | None:
         """What its text took, rejected answers of the same run included; None where it was not kept."""
-        found = json.loads(self.details).get("spent")
+        found = self._detail("spent")
         return SpentTokens(*found) if found else None
 
     @property
@@ -180,12 +180,12 @@ class Compaction:
 
         Records of the first release give an address to every model.
         """
-        tool = json.loads(self.details).get("reads_by", _ADDRESS)
+        tool = self._detail("reads_by", _ADDRESS)
         return {chain: reference_to(tool, name) for chain, name in self.names().items()}
 
     def names(self) -> Mapping[bytes, str]:
         """The ids under which the masked messages are stored."""
-        stored = json.loads(self.details).get("stored", {})
+        stored = self._detail("stored", {})
         own = {mask.chain: context_id(mask.chain) for mask in self.masks}
         return own | {bytes.fromhex(chain): str(name) for chain, name in stored.items()}
 
@@ -206,11 +206,11 @@ class Compaction:
             self, details=json.dumps({key: each for key, each in details.items() if each}).encode()
         )
 
-    def _number(self, name: str) -> int:
-        return int(json.loads(self.details).get(name, 0)) if f'"{name}"'.encode() in self.details else 0
-
-    def _says(self, name: str) -> bool:
-        return f'"{name}"'.encode() in self.details and json.loads(self.details).get(name) is True
+    def _detail(self, name: str, otherwise: Any = None) -> Any:
+        """What the details say under a name; they are parsed only where the name occurs."""
+        if f'"{name}"'.encode() not in self.details:
+            return otherwise
+        return json.loads(self.details).get(name, otherwise)
 
 
 def builders(compaction: Compaction, standing: Sequence[Compaction]) -> tuple[Compaction, ...]:

@@ -8,11 +8,12 @@ start silently (Anthropic's compatible endpoint), where each new one changes the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from palimpsest.core.history.message import INSTRUCTION_ROLES, Conversation, Message
-from palimpsest.core.view.json_results import elements, encoded, members, string_at
 from palimpsest.core.view.outcomes import View, ViewPart
+from palimpsest.core.wire.json_spans import raw_elements, raw_members, replaced
+from palimpsest.core.wire.json_text import array_of, decoded, encoded
 
 # Role, separators and field names of a message, tokens; as o200k frames it, rounded up.
 FRAME_TOKENS = 8
@@ -27,7 +28,7 @@ def acknowledgement_tokens(count_text: Callable[[str], int]) -> int:
 ACKNOWLEDGEMENT = "Understood. I continue from this summary."
 
 # Separates the texts of merged messages, as spelled inside a JSON string.
-BETWEEN = r"\n\n"
+BETWEEN = rb"\n\n"
 # Types of text parts: of chat completions, and of the Responses API.
 _TEXT_PARTS = ("text", "input_text")
 
@@ -40,12 +41,14 @@ def answered(parts: Sequence[ViewPart], count_text: Callable[[str], int]) -> tup
     after the summary.
     """
     blocks = [place for place, part in enumerate(parts, 1) if part.kind in ("summary", "memory")]
-    if not blocks or _first_role(parts[blocks[-1] :]) != "user":
+    following = parts[blocks[-1] :] if blocks else ()
+    roles = (_word(raw_members(part.raw), "role") for part in following)
+    if next((role for role in roles if role not in INSTRUCTION_ROLES), None) != "user":
         return tuple(parts)
-    raw = f'{{"role":"assistant","content":{encoded(ACKNOWLEDGEMENT)}}}'.encode()
+    raw = encoded({"role": "assistant", "content": ACKNOWLEDGEMENT})
     tokens = acknowledgement_tokens(count_text)
     made = ViewPart("acknowledgement", None, raw, tokens, False, "user and assistant speak by turns")
-    return (*parts[: blocks[-1]], made, *parts[blocks[-1] :])
+    return (*parts[: blocks[-1]], made, *following)
 
 
 def as_sent(view: View) -> View:
@@ -63,106 +66,68 @@ def merged_users(parts: Sequence[ViewPart]) -> tuple[ViewPart, ...]:
     of a message stay parts, with their own fields; a text beside them becomes one. A merged part has the kind
     "summary" if it contains the summary, else the kind of the first.
     """
-    runs: list[tuple[list[ViewPart], list[_UserText]]] = []
+    runs: list[list[ViewPart]] = []
+    before: Mapping[str, bytes] | None = None
     for part in parts:
-        user = _user_text(part.raw)
-        if user is not None and runs and (said := runs[-1][1]) and said[0].others == user.others:
-            runs[-1][0].append(part)
-            said.append(user)
+        others = _beside_text(part.raw)
+        if others is not None and others == before:
+            runs[-1].append(part)
         else:
-            runs.append(([part], [user] if user else []))
-    return tuple(run[0] if len(run) == 1 else _merged(run, said) for run, said in runs)
+            runs.append([part])
+        before = others
+    return tuple(run[0] if len(run) == 1 else _merged(run) for run in runs)
 
 
-@dataclass(frozen=True, slots=True)
-class _UserText:
-    """A user message of text alone: where its content is, and its other fields as spelled.
-
-    `inner` is its text as spelled between the quotes, when the content is one string; else None. `parts` are
-    its parts, each with the place where its text begins.
-    """
-
-    text: str
-    content: tuple[int, int]
-    others: Mapping[str, str]
-    inner: str | None
-    parts: tuple[tuple[str, int], ...]
-
-
-def _user_text(raw: bytes) -> _UserText | None:
-    """The user message; None when it has another role, or holds anything but text."""
-    if b'"user"' not in raw:
-        # Most messages are ruled out without being parsed.
+def _beside_text(raw: bytes) -> Mapping[str, bytes] | None:
+    """The other fields, as spelled, of a user message of text alone; None for any other message."""
+    # Most messages are ruled out without being parsed.
+    fields = raw_members(raw) if b'"user"' in raw else {}
+    if _word(fields, "role") != "user":
         return None
-    text = raw.decode("utf-8", "surrogatepass")
-    places = {key: (start, stop) for key, start, stop in members(text)}
-    if "content" not in places or "role" not in places or string_at(text, places["role"][0]) != "user":
-        return None
-    start, stop = places["content"]
-    others = {key: text[a:b] for key, (a, b) in places.items() if key not in ("role", "content")}
-    if others.get("type") == '"message"':
+    content = fields.pop("content", b"")
+    parts = list(map(raw_members, raw_elements(content))) if content.startswith(b"[") else []
+    are_texts = all(
+        _word(part, "type") in _TEXT_PARTS and part.get("text", b"").startswith(b'"') for part in parts
+    )
+    if fields.get("type") == b'"message"':
         # An item with this type equals one without a type.
-        del others["type"]
-    if text[start] == '"':
-        return _UserText(text, (start, stop), others, text[start + 1 : stop - 1], ())
-    parts = _text_parts(text, start) if text[start] == "[" else ()
-    return _UserText(text, (start, stop), others, None, parts) if parts else None
+        del fields["type"]
+    return fields if content.startswith(b'"') or (parts and are_texts) else None
 
 
-def _text_parts(text: str, start: int) -> tuple[tuple[str, int], ...]:
-    """Each part and where its text begins in it; empty when any part is not text."""
-    parts = []
-    for at, end in elements(text, start):
-        places = {key: place for key, *place in members(text, at)} if text[at] == "{" else {}
-        if "type" not in places or "text" not in places:
-            return ()
-        kind = string_at(text, places["type"][0])
-        if kind not in _TEXT_PARTS or string_at(text, places["text"][0]) is None:
-            return ()
-        parts.append((text[at:end], places["text"][0] + 1 - at))
-    return tuple(parts)
-
-
-def _merged(parts: Sequence[ViewPart], said: Sequence[_UserText]) -> ViewPart:
-    start, stop = said[0].content
-    inner = [user.inner for user in said if user.inner is not None]
-    if len(inner) == len(said):
-        content = f'"{BETWEEN.join(inner)}"'
+def _merged(parts: Sequence[ViewPart]) -> ViewPart:
+    contents = [raw_members(part.raw)["content"] for part in parts]
+    if all(content.startswith(b'"') for content in contents):
+        merged = b'"' + BETWEEN.join(content[1:-1] for content in contents) + b'"'
     else:
         # A plain string becomes a text part of the same API.
-        is_item = any('"input_text"' in part for user in said for part, _ in user.parts)
-        kind = "input_text" if is_item else "text"
-        pieces = [piece for place, user in enumerate(said) for piece in _as_parts(user, kind, place > 0)]
-        content = "[" + ",".join(pieces) + "]"
+        is_item = any(b'"input_text"' in content for content in contents if content.startswith(b"["))
+        kind = b"input_text" if is_item else b"text"
+        pieces: list[bytes] = []
+        for content in contents:
+            if content.startswith(b'"'):
+                content = b'[{"type":"' + kind + b'","text":' + content + b"}]"
+            first, *others = raw_elements(content)
+            if pieces:
+                first = replaced(first, ("text",), b'"' + BETWEEN + raw_members(first)["text"][1:])
+            pieces += [first, *others]
+        merged = array_of(pieces)
     kinds = [part.kind for part in parts]
     reasons = "; ".join(f"{part.kind}: {part.reason}" for part in parts)
     return ViewPart(
         kind="summary" if "summary" in kinds else kinds[0],
         index=None,
-        raw=(said[0].text[:start] + content + said[0].text[stop:]).encode("utf-8", "surrogatepass"),
+        raw=replaced(parts[0].raw, ("content",), merged),
         tokens=sum(part.tokens for part in parts),
         masked=any(part.masked for part in parts),
         reason=f"{len(parts)} user messages as one ({reasons})",
     )
 
 
-def _as_parts(user: _UserText, kind: str, is_later: bool) -> list[str]:
-    """The message as text parts; for a later one the first part starts with the separator."""
-    between = BETWEEN if is_later else ""
-    if user.inner is not None:
-        return [f'{{"type":"{kind}","text":"{between}{user.inner}"}}']
-    (part, at), *others = user.parts
-    return [part[:at] + between + part[at:], *(part for part, _ in others)]
-
-
-def _first_role(parts: Sequence[ViewPart]) -> str | None:
-    """The role of the first message that is not an instruction; None when there is none."""
-    for part in parts:
-        text = part.raw.decode("utf-8", "surrogatepass")
-        role = next((string_at(text, start) for key, start, _ in members(text) if key == "role"), None)
-        if role not in INSTRUCTION_ROLES:
-            return role
-    return None
+def _word(fields: Mapping[str, bytes], key: str) -> str | None:
+    """The string under a key; None without one."""
+    value = decoded(fields.get(key, b"null"))
+    return value if isinstance(value, str) else None
 
 
 # Names the author of the text: in the user role it must not be taken for the user's request.
@@ -185,20 +150,21 @@ def as_user_message(raw: bytes) -> bytes:
 
     Other fields stay. Unchanged: other messages and items (one that holds tools), and messages without text.
     """
-    text = raw.decode("utf-8", "surrogatepass")
-    places = {key: (start, stop) for key, start, stop in members(text)}
-    if "role" not in places or "content" not in places:
+    fields = raw_members(raw)
+    content = fields.get("content", b"")
+    if _word(fields, "type") not in _MESSAGES or _word(fields, "role") not in INSTRUCTION_ROLES:
         return raw
-    kind = string_at(text, places["type"][0]) if "type" in places else None
-    if kind not in _MESSAGES or string_at(text, places["role"][0]) not in INSTRUCTION_ROLES:
-        return raw
-    content = _labelled(text, *places["content"])
-    if content is None:
-        return raw
-    edits = sorted([(*places["role"], '"user"'), (*places["content"], content)], reverse=True)
-    for start, stop, new in edits:
-        text = text[:start] + new + text[stop:]
-    return text.encode("utf-8", "surrogatepass")
+    label = encoded(LABEL)[1:-1] + BETWEEN
+    if content.startswith(b'"'):
+        labelled = b'"' + label + content[1:]
+    else:
+        parts = map(raw_members, raw_elements(content)) if content.startswith(b"[") else ()
+        kinds = [_word(part, "type") for part in parts if "type" in part]
+        if not kinds:
+            return raw
+        kind = b"input_text" if any(kind and kind.startswith(_ITEM_PART) for kind in kinds) else b"text"
+        labelled = b'[{"type":"' + kind + b'","text":"' + label + b'"},' + content[1:]
+    return replaced(replaced(raw, ("content",), labelled), ("role",), b'"user"')
 
 
 def with_user_instructions(
@@ -222,23 +188,3 @@ def with_user_instructions(
 def becomes_user_message(message: Message) -> bool:
     """True for the messages that `with_user_instructions` changes."""
     return message.is_instruction and as_user_message(message.raw) != message.raw
-
-
-def _labelled(text: str, start: int, stop: int) -> str | None:
-    """The content with the label before its text; None where it has no text."""
-    label = encoded(LABEL)[1:-1] + BETWEEN
-    if text[start] == '"':
-        return f'"{label}{text[start + 1 : stop]}'
-    if text[start] != "[":
-        return None
-    kinds = [
-        string_at(text, at)
-        for first, _ in elements(text, start)
-        if text[first] == "{"
-        for key, at, _ in members(text, first)
-        if key == "type"
-    ]
-    if not kinds:
-        return None
-    kind = "input_text" if any(kind and kind.startswith(_ITEM_PART) for kind in kinds) else "text"
-    return f'[{{"type":"{kind}","text":"{label}"}},{text[start + 1 : stop]}'

@@ -7,38 +7,27 @@ path in the call, by the tool's name, or by the marks that converters leave in t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from json.decoder import JSONDecoder
 
 from palimpsest.core.text.message_text import ToolCall
+from palimpsest.core.wire import json_text
 
 # Numbers stay text: a 5,000-digit integer must not raise, and their values are not used here.
 _DECODER = JSONDecoder(parse_int=str, parse_float=str, strict=False)
 _SPACE = " \t\n\r"
+_CLOSING = {"[": "]", "{": "}"}
+Span = tuple[int, int]
 
 
-def members(text: str, start: int = 0) -> Iterator[tuple[str, int, int]]:
-    """Key, start and stop (characters) of every value of the object that begins at `start`, if one does."""
-    at = _after_space(text, start)
-    if text[at] != "{":
-        return
-    at = _after_space(text, at + 1)
-    while text[at] != "}":
-        key, at = _DECODER.raw_decode(text, at)
-        at = _after_space(text, _after_space(text, at) + 1)
-        stop = _value_end(text, at)
-        yield key, at, stop
-        at = _after_space(text, stop)
-        if text[at] == ",":
-            at = _after_space(text, at + 1)
-
-
-def elements(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Start and stop (characters) of every element of the array that begins at `start`."""
-    at = _after_space(text, _after_space(text, start) + 1)
-    while text[at] != "]":
+def _values(text: str, start: int) -> Iterator[Span]:
+    """Start and stop (characters) of every value of the object or array that begins at `start`."""
+    closing = _CLOSING[text[start]]
+    at = _after_space(text, start + 1)
+    while text[at] != closing:
+        if closing == "}":
+            at = _after_space(text, _after_space(text, _value_end(text, at)) + 1)
         stop = _value_end(text, at)
         yield at, stop
         at = _after_space(text, stop)
@@ -46,21 +35,9 @@ def elements(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
             at = _after_space(text, at + 1)
 
 
-def string_at(text: str, start: int) -> str | None:
-    """The string value that begins at `start`; None when the value is not a string."""
-    if text[start] != '"':
-        return None
-    return str(_DECODER.raw_decode(text, start)[0])
-
-
 def encoded(value: str) -> str:
     """A JSON string; lone surrogates are escaped, other characters are not."""
-    plain = json.dumps(value, ensure_ascii=False)
-    try:
-        plain.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value)
-    return plain
+    return json_text.encoded(value).decode()
 
 
 def _value_end(text: str, start: int) -> int:
@@ -110,8 +87,6 @@ def _where(reference: str) -> str:
     # Only once per result: 32 hex digits cost some 20 tokens in every marker.
     return f"; the whole result: {reference}" if reference else ""
 
-
-Span = tuple[int, int]
 
 # Items that an array keeps at most (A08).
 _ARRAY_ITEMS = 50
@@ -163,18 +138,23 @@ class _Shortener:
         shorter = None
         if opening == '"':
             shorter = self._string(span, room)
-        elif levels and self._readable >= 0:
+        elif opening in _CLOSING and levels and self._readable >= 0:
+            places = list(_values(self._text, start))
+            last = places[-1][1] if places else start + 1
+            if self._text[last:stop].strip() != _CLOSING[opening]:
+                # The text only looked like JSON.
+                raise ValueError("something follows the value")
             if opening == "[":
-                shorter = self._array(span, room, levels)
-            elif opening == "{":
-                shorter = self._object(span, room, levels)
+                shorter = self._array(places, room, levels)
+            else:
+                shorter = self._object(span, places, room, levels)
         if shorter is None:
             # The marker that named it is discarded with the attempt.
             self._address = before
         return shorter
 
     def _string(self, span: Span, room: int) -> str | None:
-        value = string_at(self._text, span[0]) or ""
+        value = str(_DECODER.raw_decode(self._text, span[0])[0])
         frame = len(encoded(marker(len(value), len(value), self._address)))
         # Escapes of the kept text need room too.
         keep = int((room - frame) * min(1.0, len(value) / (span[1] - span[0])))
@@ -189,9 +169,7 @@ class _Shortener:
             keep = min(keep - 1, int(keep * room / len(shorter)))
         return None
 
-    def _object(self, span: Span, room: int, levels: int) -> str | None:
-        places = [(start, stop) for _, start, stop in members(self._text, span[0])]
-        _check_end(self._text, span, places, "}")
+    def _object(self, span: Span, places: list[Span], room: int, levels: int) -> str | None:
         texts = {place for place in places if self._text[place[0]] == '"'}
         frame = span[1] - span[0] - _size(places)
         # Long texts first; other values only when that is not enough.
@@ -205,9 +183,7 @@ class _Shortener:
                 return "".join([*pieces, self._text[at : span[1]]])
         return None
 
-    def _array(self, span: Span, room: int, levels: int) -> str | None:
-        items = list(elements(self._text, span[0]))
-        _check_end(self._text, span, items, "]")
+    def _array(self, items: list[Span], room: int, levels: int) -> str | None:
         kept = self._count(items, room, _LEAST_CHARS)
         counts = [kept >> halving for halving in range(_HALVINGS)]
         for count in (*counts, self._count(items, room, room)):
@@ -264,13 +240,6 @@ class _Shortener:
             open_to_cut = open_to_cut - stuck
         self._address = before
         return None
-
-
-def _check_end(text: str, span: Span, values: list[Span], closing: str) -> None:
-    """ValueError when the value ends before `span` does: the text only looked like JSON."""
-    last = values[-1][1] if values else span[0] + 1
-    if text[last : span[1]].strip() != closing:
-        raise ValueError("something follows the value")
 
 
 def _head_of(kept: int) -> int:

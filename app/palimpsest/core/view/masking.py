@@ -6,23 +6,14 @@ byte.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.core.history.message import Message
-from palimpsest.core.view.json_results import (
-    cut,
-    elements,
-    encoded,
-    ends,
-    marker,
-    members,
-    string_at,
-    structured,
-)
-from palimpsest.core.wire.json_spans import members_of
+from palimpsest.core.view.json_results import cut, ends, marker, structured
+from palimpsest.core.wire.json_spans import raw_elements, raw_members, replaced
+from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.items import RESULT_MEMBERS, TEXT_PARTS, as_chat
 
 # Above this many characters a text is cut without being parsed as JSON: a view is built every turn.
@@ -69,66 +60,34 @@ def shown(text: str, limit_chars: int, reference: str) -> str:
     return cut(text, limit_chars, reference)
 
 
-def _masked(message: Message, limit_chars: int, reference: str) -> Masked | None:
-    raw = message.raw
-    for key, start, stop in _members(raw):
-        if key in RESULT_MEMBERS:
-            value = _shown_value(message, raw[start:stop], limit_chars, reference)
-            if value is not None:
-                short = raw[:start] + value.encode("utf-8", "surrogatepass") + raw[stop:]
-                fields = as_chat(json.loads(short, parse_int=str, parse_float=str))
-                return Masked(short, text_of(fields))
-    return None
-
-
-def _members(raw: bytes) -> Iterator[tuple[str, int, int]]:
-    """Key, start and stop (bytes) of every member, without unescaping a large text."""
-    quick = members_of(raw)
-    if quick is not None:
-        yield from ((member.key, member.start, member.end) for member in quick)
-        return
-    text = raw.decode("utf-8", "surrogatepass")
-    for key, start, stop in members(text):
-        before = len(text[:start].encode("utf-8", "surrogatepass"))
-        yield key, before, before + len(text[start:stop].encode("utf-8", "surrogatepass"))
-
-
-def _shown_value(message: Message, value: bytes, limit_chars: int, reference: str) -> str | None:
+def _shown_value(message: Message, value: bytes, limit_chars: int, reference: str) -> bytes | None:
     content = message.fields.get("content")
-    if value[:1] == b'"' and isinstance(content, str):
+    if value.startswith(b'"') and isinstance(content, str):
         return None if len(content) <= limit_chars else encoded(shown(content, limit_chars, reference))
-    if value[:1] != b"[":
-        return None
-    text = value.decode("utf-8", "surrogatepass")
-    spans = list(elements(text))
-    texts = [_part_text(text, at) for at, _ in spans]
-    joined = "".join(part[2] for part in texts if part)
+    parts = raw_elements(value) if value.startswith(b"[") else []
+    texts = [_part_text(part) for part in parts]
+    joined = "".join(text for _, text in texts)
     if len(joined) <= limit_chars:
         return None
-    filled = [place for place, part in enumerate(texts) if part and part[2]]
+    filled = [place for place, (_, text) in enumerate(texts) if text]
     if len(filled) == 1:
         shorter = {filled[0]: shown(joined, limit_chars, reference)}
     else:
-        shorter = _head_and_tail(texts, len(joined), limit_chars, reference)
-    pieces = []
-    for place, ((at, end), part) in enumerate(zip(spans, texts, strict=True)):
-        if part is None or place not in shorter:
-            pieces.append(text[at:end])
-        elif shorter[place]:
-            pieces.append(text[at : part[0]] + encoded(shorter[place]) + text[part[1] : end])
-    return "[" + ",".join(pieces) + "]"
+        shorter = _head_and_tail([text for _, text in texts], len(joined), limit_chars, reference)
+    return array_of(
+        replaced(part, (key,), encoded(shorter[place])) if place in shorter else part
+        for place, (part, (key, _)) in enumerate(zip(parts, texts, strict=True))
+        if shorter.get(place) != ""
+    )
 
 
-def _head_and_tail(
-    texts: list[tuple[int, int, str] | None], total: int, limit_chars: int, reference: str
-) -> dict[int, str]:
+def _head_and_tail(texts: list[str], total: int, limit_chars: int, reference: str) -> dict[int, str]:
     """What is left, by place, of the texts that are cut when all are shown as if they were one."""
     whole = marker(total, total, reference)
     head, tail = ends(max(0, limit_chars - len(whole)))
     shorter: dict[int, str] = {}
     offset = 0
-    for place, part in enumerate(texts):
-        value = part[2] if part else ""
+    for place, value in enumerate(texts):
         first = value[: max(0, head - offset)]
         last = value[max(0, min(len(value), total - tail - offset)) :]
         offset += len(value)
@@ -139,24 +98,19 @@ def _head_and_tail(
     return shorter
 
 
-def _part_text(text: str, at: int) -> tuple[int, int, str] | None:
-    """Where the text of a text part is, and the text; None for any other part.
+def _part_text(raw: bytes) -> tuple[str, str]:
+    """The member of a part that is its text, and the text; both "" for a part of another kind.
 
     A command's output in the Responses API has no type; of its two streams the longer one counts.
     """
-    if text[at] != "{":
-        return None
-    kind, places = None, {}
-    for key, start, stop in members(text, at):
-        value = string_at(text, start)
-        if key == "type":
-            kind = value
-        elif key in _PRINTED and value is not None:
-            places[key] = (start, stop, value)
-    if kind in TEXT_PARTS:
-        return places.get("text")
-    printed = [places[key] for key in places if key != "text"]
-    return max(printed, key=lambda place: len(place[2])) if printed and kind is None else None
+    fields = decoded(raw)
+    said = fields if isinstance(fields, dict) else {}
+    kind = said.get("type")
+    known = {key: text for key, text in said.items() if key in _PRINTED and isinstance(text, str)}
+    text = known.pop("text", "")
+    if isinstance(kind, str):
+        return ("text", text) if kind in TEXT_PARTS else ("", "")
+    return max(known.items(), key=lambda printed: len(printed[1]), default=("", ""))
 
 
 class _Built:
@@ -166,11 +120,22 @@ class _Built:
         self.forget()
 
     def masked(self, message: Message, limit_chars: int, reference: str) -> Masked | None:
-        """See `masked`."""
+        """The message with its text shortened to `limit_chars`; every other byte as it was.
+
+        None where the text is no longer than that. Non-text parts stay. Text parts that are left out entirely
+        are dropped, as some upstreams refuse an empty text part. `reference` says how the rest is read,
+        "" that it is not. Built once for the same message and limit.
+        """
         key = (message.digest, limit_chars, reference)
         if (known := self._known.get(key)) is not None:
             return known[0]
-        made = _masked(message, limit_chars, reference)
+        made: Masked | None = None
+        for name, value in raw_members(message.raw).items():
+            short = _shown_value(message, value, limit_chars, reference) if name in RESULT_MEMBERS else None
+            if short is not None:
+                raw = replaced(message.raw, (name,), short)
+                made = Masked(raw, text_of(as_chat(decoded(raw))))
+                break
         size = len(made.raw) + len(made.text) if made else 0
         if len(self._known) >= _KEPT or self._bytes + size > _KEPT_BYTES:
             self.forget()
@@ -180,24 +145,10 @@ class _Built:
         return made
 
     def forget(self) -> None:
-        """Forgets all results."""
+        """Forgets all results, which are texts of conversations (P6)."""
         self._known: dict[tuple[bytes, int, str], tuple[Masked | None]] = {}
         self._bytes = 0
 
 
 _BUILT = _Built()
-
-
-def masked(message: Message, limit_chars: int, reference: str) -> Masked | None:
-    """The message with its text shortened to `limit_chars`; every other byte as it was.
-
-    None where the text is no longer than that. Non-text parts stay. Text parts that are left out entirely are
-    dropped, as some upstreams refuse an empty text part. `reference` says how the rest is read; "": it is
-    not. Built once for the same message and limit.
-    """
-    return _BUILT.masked(message, limit_chars, reference)
-
-
-def forget_masked() -> None:
-    """Forgets the cached results, which are texts of conversations (P6)."""
-    _BUILT.forget()
+masked, forget_masked = _BUILT.masked, _BUILT.forget

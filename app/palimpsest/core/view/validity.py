@@ -38,7 +38,12 @@ def groups_of(messages: Sequence[Message]) -> tuple[Group, ...]:
     for index, message in enumerate(messages):
         start = index
         if message.role in RESULT_ROLES and index:
-            start = _called_at(open_calls, message.answers, starts[-1])
+            start = starts[-1]
+            for called, ids in reversed(open_calls):
+                if message.answers in ids:
+                    ids.remove(message.answers)
+                    start = min(called, start)
+                    break
             while starts and starts[-1] >= start:
                 starts.pop()
         starts.append(start)
@@ -56,15 +61,6 @@ def group_index(groups: Sequence[Group], index: int) -> int:
 def is_cut(groups: Sequence[Group], cut: int) -> bool:
     """True when `cut` splits no group and leaves messages on both sides."""
     return 0 < cut < groups[-1].stop and groups[group_index(groups, cut)].start == cut
-
-
-def _called_at(open_calls: list[tuple[int, list[str]]], answers: str | None, fallback: int) -> int:
-    """Where the group of a result starts; its call is removed from the open ones."""
-    for start, ids in reversed(open_calls):
-        if answers in ids:
-            ids.remove(answers)
-            return min(start, fallback)
-    return fallback
 
 
 Fault: TypeAlias = Literal[
@@ -95,11 +91,22 @@ def faults_of(messages: Sequence[bytes]) -> tuple[Fault, ...]:
     """
     if not messages:
         return ("empty",)
-    parsed = [_object(raw) for raw in messages]
-    objects = [fields for fields in parsed if fields is not None]
-    found = _faults_of_order(objects) | _faults_of_calls(objects)
-    if len(objects) < len(parsed):
+    objects: list[Mapping[str, Any]] = []
+    for raw in messages:
+        try:
+            fields = as_chat(_DECODER.decode(raw.decode("utf-8", "surrogatepass")))
+        except ValueError:
+            continue
+        if isinstance(fields, dict):
+            objects.append(fields if isinstance(fields.get("role"), str) else {**fields, "role": None})
+    found = _faults_of_calls(objects)
+    if len(objects) < len(messages):
         found.add("not_an_object")
+    others = [i for i, fields in enumerate(objects) if fields["role"] not in INSTRUCTION_ROLES]
+    if others and len(objects) - others[0] > len(others):
+        found.add("instruction_not_first")
+    if others and objects[others[0]]["role"] != "user":
+        found.add("not_started_by_user")
     for fields in objects:
         found |= _faults_alone(fields)
     return tuple(fault for fault in FAULTS if fault in found)
@@ -113,16 +120,6 @@ def added_faults(view: Sequence[bytes], client: Sequence[bytes]) -> tuple[Fault,
     return tuple(fault for fault in found if fault not in own)
 
 
-def _object(raw: bytes) -> Mapping[str, Any] | None:
-    try:
-        fields = as_chat(_DECODER.decode(raw.decode("utf-8", "surrogatepass")))
-    except ValueError:
-        return None
-    if not isinstance(fields, dict):
-        return None
-    return fields if isinstance(fields.get("role"), str) else {**fields, "role": None}
-
-
 def _faults_alone(fields: Mapping[str, Any]) -> set[Fault]:
     role, content = fields.get("role"), fields.get("content")
     if role not in _ROLES:
@@ -133,16 +130,6 @@ def _faults_alone(fields: Mapping[str, Any]) -> set[Fault]:
     # The legacy function message may carry null.
     is_content = isinstance(content, str | list) or (role == "function" and content is None)
     return set() if is_content else {"bad_content"}
-
-
-def _faults_of_order(objects: Sequence[Mapping[str, Any]]) -> set[Fault]:
-    found: set[Fault] = set()
-    others = [i for i, fields in enumerate(objects) if fields.get("role") not in INSTRUCTION_ROLES]
-    if others and len(objects) - others[0] > len(others):
-        found.add("instruction_not_first")
-    if others and objects[others[0]].get("role") != "user":
-        found.add("not_started_by_user")
-    return found
 
 
 def _faults_of_calls(objects: Sequence[Mapping[str, Any]]) -> set[Fault]:
@@ -159,14 +146,12 @@ def _faults_of_calls(objects: Sequence[Mapping[str, Any]]) -> set[Fault]:
             continue
         if open_calls:
             found.add("unanswered_call")
-        open_calls = _calls(fields) if role == "assistant" else []
+        open_calls = []
+        if role == "assistant":
+            calls, legacy = fields.get("tool_calls"), fields.get("function_call")
+            made = calls if isinstance(calls, list) else ()
+            open_calls = [call.get("id") for call in made if isinstance(call, dict)]
+            open_calls += [("function", legacy.get("name"))] if isinstance(legacy, dict) else []
     if open_calls:
         found.add("unanswered_call_at_end")
     return found
-
-
-def _calls(fields: Mapping[str, Any]) -> list[object]:
-    calls, legacy = fields.get("tool_calls"), fields.get("function_call")
-    made = calls if isinstance(calls, list) else ()
-    ids: list[object] = [call.get("id") for call in made if isinstance(call, dict)]
-    return [*ids, ("function", legacy.get("name"))] if isinstance(legacy, dict) else ids

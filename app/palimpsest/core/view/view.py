@@ -13,10 +13,10 @@ from palimpsest.core.history.message import RESULT_ROLES, Conversation, Message
 from palimpsest.core.view.clients import opening_of
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import FRAME_TOKENS, answered, with_user_instructions
-from palimpsest.core.view.json_results import encoded
 from palimpsest.core.view.masking import masked, text_of
 from palimpsest.core.view.outcomes import PartKind, View, ViewPart
 from palimpsest.core.view.validity import Group, groups_of, is_cut
+from palimpsest.core.wire.json_text import encoded
 
 CountText = Callable[[str], int]
 # Masked messages by chain digest: the characters shown, and the reference to the rest.
@@ -205,7 +205,7 @@ def masked_tokens(message: Message, shown: str, count_text: CountText) -> int:
 
 def summary_message(text: str, role: str = "user") -> bytes:
     """A block of ours as a message: in the user role, so that tool output in it gains no authority."""
-    return f'{{"role":"{role}","content":{encoded(text)}}}'.encode()
+    return encoded({"role": role, "content": text})
 
 
 def _whole(kind: PartKind, index: int | None, message: Message, reason: str) -> ViewPart:

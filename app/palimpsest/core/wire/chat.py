@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from palimpsest.core.wire.chat_answers import Assembly, parse_answer
@@ -26,14 +24,12 @@ def parse_chat_request(
     fields = read.fields
     model = fields.text("model")
     read.examine(spans if unaccepted is None else unaccepted(model, spans))
-    options = fields.value("stream_options")
     messages = read.shape.last("messages")
     return ChatRequest(
         wire=CHAT,
         body=body,
         model=model,
         stream=fields.flag("stream"),
-        include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         n=max(1, fields.integer("n") or 1),
         max_output_tokens=fields.limit("max_completion_tokens") or fields.limit("max_tokens"),
         tools=fields.raw("tools") or fields.raw("functions"),
@@ -45,17 +41,13 @@ def parse_chat_request(
     )
 
 
-def _may_add_tools(request: ChatRequest) -> bool:
-    """False with the legacy `functions`, or with several choices, each of which would be an answer."""
-    return request.shape.last("functions") is None and request.n == 1
-
-
 CHAT = Wire(
     path="/chat/completions",
     listed="messages",
     read_request=parse_chat_request,
     has_compactions=False,
-    may_add_tools=_may_add_tools,
+    # Not with the legacy `functions`, nor with several choices, each of which would be an answer.
+    may_add_tools=lambda request: request.shape.last("functions") is None and request.n == 1,
     tool=lambda function: encoded({"type": "function", "function": function}),
     tool_result=lambda call, result: encoded({"role": "tool", "tool_call_id": call, "content": result}),
     read_answer=parse_answer,
@@ -67,6 +59,6 @@ CHAT = Wire(
     answer_start=b"{",
     translated=translated_to_chat,
     answer_limit="max_tokens",
-    question_fields=lambda messages, _: {"messages": [msgspec.Raw(message) for message in messages]},
+    question_fields=lambda messages, _: {"messages": list(map(msgspec.Raw, messages))},
     stream_fields={"stream": True, "stream_options": {"include_usage": True}},
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from palimpsest.core.wire.json_spans import raw_elements, raw_members, refuse_deeper
@@ -132,11 +132,11 @@ def text_of(content: Any) -> str:
 Answer = WholeAnswer | UnreadableAnswer
 
 
-def parsed(body: bytes, deepest: int, read: Callable[[Mapping[str, bytes]], Answer]) -> Answer:
+def parsed(body: bytes, read: Callable[[Mapping[str, bytes]], Answer]) -> Answer:
     """A complete answer as `read` reads its raw members. Of a repeated key the last one counts."""
     try:
         verify(body)
-        refuse_deeper(body, deepest)
+        refuse_deeper(body, _LEVELS)
         is_object = body.lstrip().startswith(b"{")
         return read(raw_members(body)) if is_object else UnreadableAnswer("not_an_object")
     except InvalidJson:
@@ -148,9 +148,9 @@ def value_in(members: Mapping[str, bytes], key: str) -> Any:
     return decoded(members.get(key, b"null"))
 
 
-def parse_answer(body: bytes, deepest: int = 128) -> Answer:
+def parse_answer(body: bytes) -> Answer:
     """Parses a complete answer."""
-    return parsed(body, deepest, _read)
+    return parsed(body, _read)
 
 
 def _read(said: Mapping[str, bytes]) -> Answer:
@@ -191,18 +191,19 @@ _NOT_APPENDED = _STATED | _FIRST | _NAMES
 
 
 class DeltaSum:
-    """The sum of the deltas of one choice.
+    """The sum of the deltas of one choice, and the reason with which it finished, None until it does.
 
     Strings are appended, objects merged, lists merged by the `index` of their items (items without
     one are appended), everything else replaced; null is ignored. The same holds for unknown fields.
     """
 
-    __slots__ = ("_fields", "_places")
+    __slots__ = ("_fields", "_places", "finish_reason")
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
         # By index as stated: the newest call there, by its index among all.
         self._places: dict[int, int] = {}
+        self.finish_reason: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -251,9 +252,8 @@ class DeltaSum:
         `role` comes first ("assistant" by default), then `content` (null by default), then the other
         fields. Tool calls are ordered by their index, which is removed.
         """
-        fields = {"role": "assistant", "content": None} | {
-            key: _whole(value) for key, value in self._fields.items()
-        }
+        said = _mapped(self._fields, lambda leaf: str(leaf) if isinstance(leaf, _Text) else leaf)
+        fields = {"role": "assistant", "content": None} | said
         calls = fields.get("tool_calls")
         if isinstance(calls, list):
             fields["tool_calls"] = [
@@ -289,11 +289,6 @@ def _mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
 def _growing(value: Any) -> Any:
     """A copy of `value` with every string as a `_Text`."""
     return _mapped(value, lambda leaf: _Text(leaf) if isinstance(leaf, str) else leaf)
-
-
-def _whole(value: Any) -> Any:
-    """The inverse of `_growing`."""
-    return _mapped(value, lambda leaf: str(leaf) if isinstance(leaf, _Text) else leaf)
 
 
 def _sum(key: str, old: Any, new: Any) -> Any:
@@ -359,35 +354,14 @@ def _order(item: Any) -> int:
     return -1 if index is None else index
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one frame's data means.
-
-    `finishes`: it gives the last choice its finish_reason; it and all later frames are held until the commit
-    (rule 15). `goes_on`: it carries more of an answer that had finished. `usage`: it carries counts and no
-    choice, and is only for a client that asked for them. `done`: it is `[DONE]`. `error`: it reports a
-    failure; the answer is incomplete. `opens`: it announces an answer without any of its content.
-    """
-
-    finishes: bool = False
-    goes_on: bool = False
-    usage: bool = False
-    done: bool = False
-    error: bool = False
-    opens: bool = False
-
+# What one frame's data means. "finishes": it gives the last choice its finish_reason; it and all later frames
+# are held until the commit (rule 15). "goes_on": it carries more of an answer that had finished. "done": it
+# is `[DONE]`. "error": it reports a failure; the answer is incomplete. "opens": it announces an answer without
+# any of its content.
+Verdict = Literal["ordinary", "finishes", "goes_on", "done", "error", "opens"]
 
 # As in requests: no answer is nested deeper than what a client may send back.
 _LEVELS = 128
-
-ORDINARY, FINISHES = Verdict(), Verdict(finishes=True)
-_USAGE, _DONE, _ERROR = Verdict(usage=True), Verdict(done=True), Verdict(error=True)
-
-
-@dataclass(slots=True)
-class _Choice:
-    message: DeltaSum = field(default_factory=DeltaSum)
-    finish_reason: str | None = None
 
 
 def said_in(data: bytes) -> Any:
@@ -432,7 +406,7 @@ class Sum(ABC):
         if data.strip() == b"[DONE]":
             # The Responses API has no such frame; some servers send it there all the same.
             self.is_done = True
-            return _DONE
+            return "done"
         said = said_in(data)
         return self._add(said, data) if isinstance(said, dict) else self._add_invalid(said, data)
 
@@ -443,12 +417,12 @@ class Sum(ABC):
     def _add_invalid(self, said: Any, data: bytes) -> Verdict:
         """Handles data that is not a JSON object."""
         self.unreadable += said is None and data.lstrip().startswith(b"{")
-        return ORDINARY
+        return "ordinary"
 
     def _failed(self, data: bytes) -> Verdict:
         if self.error is None:
             self.error = data
-        return _ERROR
+        return "error"
 
 
 class Assembly(Sum):
@@ -460,7 +434,7 @@ class Assembly(Sum):
         """`n` is the number of choices the client asked for."""
         super().__init__()
         self._expected = n
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, DeltaSum] = {}
         self._finished = 0
 
     @property
@@ -472,7 +446,7 @@ class Assembly(Sum):
     def choices(self) -> tuple[AnsweredChoice, ...]:
         """The choices so far, by index; finished or not."""
         return tuple(
-            AnsweredChoice(index, choice.message.message(), choice.finish_reason)
+            AnsweredChoice(index, choice.message(), choice.finish_reason)
             for index, choice in sorted(self._choices.items())
         )
 
@@ -484,7 +458,7 @@ class Assembly(Sum):
             self.usage = usage_of(counts)
         choices = said.get("choices")
         if not choices or not isinstance(choices, list):
-            return _USAGE if isinstance(counts, dict) else ORDINARY
+            return "ordinary"
         was_finished = self._finished > 0 and self.is_finished
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
@@ -492,21 +466,21 @@ class Assembly(Sum):
         if was_finished:
             deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict)]
             goes_on = any(value for delta in deltas if isinstance(delta, dict) for value in delta.values())
-            return Verdict(finishes=True, goes_on=True) if goes_on else ORDINARY
-        return FINISHES if self._finished and self.is_finished else ORDINARY
+            return "goes_on" if goes_on else "ordinary"
+        return "finishes" if self._finished and self.is_finished else "ordinary"
 
     def _extend(self, part: dict[str, Any], position: int) -> None:
         index = part.get("index")
         place = index if isinstance(index, int) else position
         choice = self._choices.get(place)
         if choice is None:
-            choice = self._choices[place] = _Choice()
+            choice = self._choices[place] = DeltaSum()
         delta = part.get("delta")
-        if delta is None and choice.message.is_empty:
+        if delta is None and choice.is_empty:
             # Servers that cannot stream send the whole message in one chunk.
             delta = part.get("message")
         if isinstance(delta, dict):
-            choice.message.add(delta)
+            choice.add(delta)
         reason = part.get("finish_reason")
         # Some servers send "" until the end.
         if isinstance(reason, str) and reason:

@@ -55,7 +55,7 @@ def threshold_in(management: object) -> int:
 
 def is_ours(raw: bytes) -> bool:
     """True for a message that is, or contains, a compaction item of this program's."""
-    return _MARK in raw and any(_summary(element) is not None for element in _elements(raw))
+    return _MARK in raw and any(summary is not None for _, summary in _summaries(raw))
 
 
 def with_plain_summaries(raw: bytes) -> bytes:
@@ -65,19 +65,27 @@ def with_plain_summaries(raw: bytes) -> bytes:
     """
     if _MARK not in raw:
         return raw[1:-1] if raw.startswith(b"[") else raw
-    said = ((element, _summary(element)) for element in _elements(raw))
     return b",".join(
         element if summary is None else encoded({"type": "message", "role": "user", "content": summary})
-        for element, summary in said
+        for element, summary in _summaries(raw)
     )
 
 
 def compaction_answer(
     head: Mapping[str, Any], kept: Sequence[bytes], item: Mapping[str, Any], usage: Usage
 ) -> dict[str, Any]:
-    """The answer of `POST /responses/compact`: the kept messages, then the item."""
-    output = [*_as_output(kept, str(head["id"])), item]
-    return {**head, "object": "response.compaction", "output": output, "usage": _counts(usage)}
+    """The answer of `POST /responses/compact`: the kept messages, then the item.
+
+    The messages have a type, an id, a status and content parts, as output items do.
+    """
+    output: list[Mapping[str, Any]] = []
+    for number, raw in enumerate(kept):
+        said = decoded(raw)
+        content = said.get("content")
+        parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+        named = {"id": f"msg_{head['id']}_{number}", "type": "message", "status": "completed"}
+        output.append({**named, **said, "content": parts})
+    return {**head, "object": "response.compaction", "output": [*output, item], "usage": _counts(usage)}
 
 
 def triggered_answer(
@@ -103,16 +111,6 @@ def events_of(answer: Mapping[str, Any]) -> Iterator[bytes]:
         yield b"event: " + event["type"].encode() + b"\ndata: " + data + b"\n\n"
 
 
-def _as_output(kept: Sequence[bytes], ident: str) -> Iterator[dict[str, Any]]:
-    """The client's messages as output items: with a type, an id, a status and content parts."""
-    for number, raw in enumerate(kept):
-        item = decoded(raw)
-        content = item.get("content")
-        parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
-        named = {"id": f"msg_{ident}_{number}", "type": "message", "status": "completed"}
-        yield {**named, **item, "content": parts}
-
-
 def _counts(usage: Usage) -> dict[str, Any]:
     read, written = usage.prompt_tokens or 0, usage.completion_tokens or 0
     return {
@@ -124,10 +122,8 @@ def _counts(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _elements(raw: bytes) -> list[bytes]:
-    return raw_elements(raw) if raw.startswith(b"[") else [raw]
-
-
-def _summary(element: bytes) -> str | None:
-    item = decoded(element)
-    return summary_in(item) if isinstance(item, dict) else None
+def _summaries(raw: bytes) -> Iterator[tuple[bytes, str | None]]:
+    """The items of a message, each with the summary that this program put into it, if any."""
+    for element in raw_elements(raw) if raw.startswith(b"[") else [raw]:
+        item = decoded(element)
+        yield element, summary_in(item) if isinstance(item, dict) else None

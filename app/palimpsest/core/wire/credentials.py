@@ -86,7 +86,8 @@ class CredentialNames:
         return lru_cache(_MOST_CACHED)(self._counts)
 
     @cached_property
-    def _known_headers(self) -> Callable[[bytes], bool]:
+    def is_header(self) -> Callable[[bytes], bool]:
+        """True when the whole header of this name is a credential."""
         return lru_cache(_MOST_CACHED)(lambda name: self._counts(name.decode("latin-1"), "header"))
 
     def _counts(self, name: str, place: Place) -> bool:
@@ -106,23 +107,25 @@ class CredentialNames:
     def _is_exempt(self, plain: str) -> bool:
         return any(fnmatchcase(plain, pattern) for pattern in self._exempt)
 
-    def is_header(self, name: bytes) -> bool:
-        """True when the whole header of this name is a credential."""
-        return self._known_headers(name)
-
     def further(self, headers: RawHeaders, target: str) -> list[str]:
         """Every credential but the `FIRST_HEADERS`: place with name, and value, flattened and sorted.
 
         Repeated names yield each of their values. `target` is a path with its query, as on the wire.
         """
         found = [(f"header:{name}", value) for name, value in self._in_headers(headers)]
-        found += [(f"cookie:{name}", value) for name, value in self._in_cookies(headers)]
-        found += [(f"query:{name}", value) for name, value in self._in_query(target)]
+        if not self.is_header(b"cookie"):
+            # The length rules out most names cheaply.
+            lines = (value for name, value in headers if len(name) == len(b"cookie") and _is_cookie(name))
+            cookies = (_cookie(pair) for line in lines for pair in line.split(b";"))
+            found += [(f"cookie:{name}", value) for name, value in cookies if self.counts(name, "cookie")]
+        for field in self._in_query(target):
+            found.append((f"query:{_normalized(_field_name(field))}", field.partition("=")[2]))
         return [part for pair in sorted(found) for part in pair]
 
     def values(self, headers: RawHeaders, target: str) -> list[str]:
         """The values that `further` finds in headers and query; one may be a key of this program's."""
-        return [value for _, value in (*self._in_headers(headers), *self._in_query(target))]
+        fields = (field.partition("=")[2] for field in self._in_query(target))
+        return [*(value for _, value in self._in_headers(headers)), *fields]
 
     def only(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
         """The headers that are credentials; `Cookie` with only the cookies that are."""
@@ -134,20 +137,19 @@ class CredentialNames:
 
     def target_without(self, target: str) -> str:
         """A path and query without the fields that are credentials; the others as spelled."""
-        path, mark, query = target.partition("?")
-        if not mark:
+        path, _, query = target.partition("?")
+        if not query:
             return target
-        kept = [field for field in query.split("&") if not self.counts(_field_name(field), "query")]
+        kept = self._in_query(target, wanted=False)
         return f"{path}?{'&'.join(kept)}" if kept else path
 
     def query_of(self, target: str) -> str:
         """The query fields that are credentials, as spelled, joined; empty without any."""
-        query = target.partition("?")[2]
-        return "&".join(f for f in query.split("&") if f and self.counts(_field_name(f), "query"))
+        return "&".join(self._in_query(target))
 
     def _headers(self, headers: RawHeaders, *, wanted: bool) -> list[tuple[bytes, bytes]]:
         kept: list[tuple[bytes, bytes]] = []
-        is_credential, is_whole = self._known_headers, self.is_header(b"cookie")
+        is_credential, is_whole = self.is_header, self.is_header(b"cookie")
         for name, value in headers:
             if is_whole or not _is_cookie(name):
                 if is_credential(name) is wanted:
@@ -159,7 +161,7 @@ class CredentialNames:
         return kept
 
     def _in_headers(self, headers: RawHeaders) -> Iterator[tuple[str, str]]:
-        is_credential = self._known_headers
+        is_credential = self.is_header
         for name, value in headers:
             if not is_credential(name):
                 continue
@@ -167,22 +169,10 @@ class CredentialNames:
             if lowered not in FIRST_HEADERS:
                 yield lowered, value.decode("latin-1")
 
-    def _in_cookies(self, headers: RawHeaders) -> Iterator[tuple[str, str]]:
-        if self.is_header(b"cookie"):
-            return
-        for name, value in headers:
-            # The length rules out most names cheaply.
-            if len(name) == len(b"cookie") and _is_cookie(name):
-                yield from (
-                    pair for pair in map(_cookie, value.split(b";")) if self.counts(pair[0], "cookie")
-                )
-
-    def _in_query(self, target: str) -> Iterator[tuple[str, str]]:
+    def _in_query(self, target: str, *, wanted: bool = True) -> list[str]:
         query = target.partition("?")[2]
-        for field in query.split("&") if query else ():
-            name = _field_name(field)
-            if self.counts(name, "query"):
-                yield _normalized(name), field.partition("=")[2]
+        fields = query.split("&") if query else ()
+        return [field for field in fields if self.counts(_field_name(field), "query") is wanted]
 
 
 # The defaults.

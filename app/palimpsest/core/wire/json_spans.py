@@ -7,13 +7,12 @@ decide; otherwise it returns exactly what they would have. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from palimpsest.core.wire.json_text import check_utf8, decoded
+from palimpsest.core.wire.json_text import check_utf8, decoded, encoded
 from palimpsest.errors import NestedTooDeep
 
 Span = tuple[int, int]
@@ -63,45 +62,103 @@ class ObjectOutline:
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
-def outline(body: bytes, deepest: int = 128) -> ObjectOutline:
-    """The outline of a valid JSON text. Raises NestedTooDeep beyond `deepest` levels.
+def outline(body: bytes) -> ObjectOutline:
+    """The outline of a valid JSON text, however deeply nested.
 
     One pass, linear in the size; about twice what json.loads takes, two fifths of it for `_masked`
     (2026-11, interleaved runs on busy cores; benchmarks/parse.py).
     """
-    walk = _Walk(body, deepest)
-    end = 0
+    members: list[Member] = []
+    duplicates: list[Duplicate] = []
+    elements: list[Span] = []
+    # The keys of every open object; None for an array.
+    opened: list[set[bytes] | None] = []
+    key: str | None = None
+    start = element = 0
+    for mark, at, first, last in _marks(body):
+        if mark in b"{[":
+            opened.append(set() if mark == b"{" else None)
+            if len(opened) == 2:
+                element = at + 1
+            continue
+        depth, keys = len(opened), opened[-1]
+        if keys is not None and mark == b":":
+            name = body[first:last]
+            if b"\\" in name:
+                name = decoded(body[first - 1 : last + 1]).encode("utf-8", "surrogatepass")
+            text = name.decode("utf-8", "surrogatepass")
+            if name in keys:
+                duplicates.append(Duplicate(text, None if depth == 1 else key, len(elements)))
+            keys.add(name)
+            if depth == 1:
+                key, start = text, at + 1
+            continue
+        if mark in b"}]":
+            opened.pop()
+        if depth == 2 and keys is None:
+            span = _without_blanks(body, element, at)
+            # A blank element occurs only in an empty array.
+            elements += [span] if span[0] < span[1] else ()
+            element = at + 1
+        elif depth == 1 and key is not None:
+            members.append(Member(key, *_without_blanks(body, start, at), tuple(elements)))
+            key, elements = None, []
+    return ObjectOutline(tuple(members), tuple(duplicates))
+
+
+def _marks(body: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+    """Every structural character, its place, and the span of the string before it, without its quotes."""
+    end = first = last = 0
     # Without escaped quotes, the pieces between quotes are alternately structure and string contents.
     pieces = iter(_masked(body).split(b'"'))
     for structure in pieces:
-        walk.read(structure, end)
-        start = end + len(structure) + 1
-        end = start + len(next(pieces, b"")) + 1
-        walk.string = start, end - 1
-    return ObjectOutline(tuple(walk.members), tuple(walk.duplicates))
+        if (only := structure.strip(_BLANK)) in (b":", b","):
+            yield only, end + structure.index(only), first, last
+        else:
+            for match in _MARKS.finditer(structure):
+                yield match[0], end + match.start(), first, last
+        first = end + len(structure) + 1
+        last = first + len(next(pieces, b""))
+        end = last + 1
+
+
+def replaced(text: bytes, path: Sequence[str | int], value: bytes | None) -> bytes:
+    """`text` with `value` at `path` (keys and positions, from the outermost value).
+
+    A `value` of None removes the member; only its object is then re-encoded. Without such a path `text` is
+    returned unchanged.
+    """
+    key = path[0]
+    if isinstance(key, int):
+        spans = _element_spans(text)
+        span = spans[key] if key < len(spans) else None
+    else:
+        member = outline(text).last(key)
+        span = (member.start, member.end) if member else None
+    if span is None:
+        return text
+    start, end = span
+    if len(path) == 1 and value is None:
+        kept = [encoded(name) + b":" + raw for name, raw in raw_members(text).items() if name != key]
+        return b"{" + b",".join(kept) + b"}"
+    inner = value if len(path) == 1 else replaced(text[start:end], path[1:], value)
+    return text[:start] + (inner or b"") + text[end:]
 
 
 def refuse_deeper(body: bytes, deepest: int) -> None:
     """Raises NestedTooDeep when the valid JSON text is nested more than `deepest` levels."""
     # Counting brackets first is cheap, and hardly any text has that many.
-    if body.count(b"[") + body.count(b"{") > deepest and is_deeper(structure_of(body), deepest):
-        raise NestedTooDeep(f"the JSON is nested more than {deepest} levels")
-
-
-def structure_of(body: bytes) -> bytes:
-    """A valid JSON text without its strings and their quotes."""
-    return b"".join(_masked(body).split(b'"')[::2])
-
-
-def is_deeper(structure: bytes, deepest: int) -> bool:
-    """Whether a JSON text with this structure is nested more than `deepest` levels."""
-    if structure.count(b"[") + structure.count(b"{") <= deepest:
-        return False
-    brackets = structure.translate(_ONE_KIND, _NO_BRACKETS)
+    if body.count(b"[") + body.count(b"{") <= deepest:
+        return
+    # The text without its strings and their quotes.
+    brackets = b"".join(_masked(body).split(b'"')[::2]).translate(_ONE_KIND, _NO_BRACKETS)
+    if len(brackets) <= 2 * deepest:
+        return
     for _ in range(deepest):
         # Each pass removes the innermost level of every branch.
         brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
+    if brackets:
+        raise NestedTooDeep(f"the JSON is nested more than {deepest} levels")
 
 
 def _masked(body: bytes) -> bytes:
@@ -119,115 +176,6 @@ def _without_blanks(body: bytes, start: int, end: int) -> Span:
     while end > start and body[end - 1] in _BLANK:
         end -= 1
     return start, end
-
-
-class _Walk:
-    """The state of one pass: the keys of every open object (None for an array), and the findings."""
-
-    __slots__ = (
-        "_body",
-        "_deepest",
-        "_element",
-        "_elements",
-        "_key",
-        "_open",
-        "_start",
-        "duplicates",
-        "members",
-        "string",
-    )
-
-    def __init__(self, body: bytes, deepest: int) -> None:
-        self._body = body
-        self._deepest = deepest
-        self._open: list[set[bytes] | None] = []
-        self._key: str | None = None
-        self._start = 0
-        self._element = 0
-        self._elements: list[Span] = []
-        # The span of the latest string, without its quotes.
-        self.string = (0, 0)
-        self.members: list[Member] = []
-        self.duplicates: list[Duplicate] = []
-
-    def read(self, structure: bytes, at: int) -> None:
-        """Takes in the structure at `at`, between `string` and the next string."""
-        only = structure.strip(_BLANK)
-        if only == b":":
-            self._keyed(at + len(structure))
-        elif only == b",":
-            if len(self._open) <= 2:
-                self._comma(at + structure.index(b","))
-        else:
-            for match in _MARKS.finditer(structure):
-                self._mark(match.group(), at + match.start())
-
-    def _mark(self, mark: bytes, at: int) -> None:
-        if mark in b"{[":
-            self._opened(mark, at)
-        elif mark in b"}]":
-            self._closed(at)
-        elif mark == b",":
-            self._comma(at)
-        else:
-            self._keyed(at + 1)
-
-    def _keyed(self, start: int) -> None:
-        """Takes `string` as a key whose value starts at `start`, or after blanks."""
-        first, last = self.string
-        key = self._body[first:last]
-        if b"\\" in key:
-            key = decoded(self._body[first - 1 : last + 1]).encode("utf-8", "surrogatepass")
-        keys = self._open[-1]
-        if keys is not None:
-            if key in keys:
-                self._repeated(key)
-            keys.add(key)
-        if len(self._open) == 1:
-            self._key = _text(key)
-            self._start = start
-
-    def _opened(self, mark: bytes, at: int) -> None:
-        self._open.append(set() if mark == b"{" else None)
-        if len(self._open) > self._deepest:
-            raise NestedTooDeep(f"the JSON is nested more than {self._deepest} levels")
-        if len(self._open) == 2:
-            self._element = at + 1
-
-    def _comma(self, at: int) -> None:
-        if len(self._open) == 1:
-            self._member_ends(at)
-        elif len(self._open) == 2 and self._open[-1] is None:
-            self._element_ends(at)
-
-    def _closed(self, at: int) -> None:
-        keys = self._open.pop()
-        if len(self._open) == 1 and keys is None:
-            self._element_ends(at)
-        elif not self._open:
-            self._member_ends(at)
-
-    def _element_ends(self, at: int) -> None:
-        start, end = _without_blanks(self._body, self._element, at)
-        # A blank element occurs only in an empty array.
-        if start < end:
-            self._elements.append((start, end))
-        self._element = at + 1
-
-    def _member_ends(self, at: int) -> None:
-        if self._key is not None:
-            start, end = _without_blanks(self._body, self._start, at)
-            self.members.append(Member(self._key, start, end, tuple(self._elements)))
-        self._key = None
-        self._elements = []
-
-    def _repeated(self, key: bytes) -> None:
-        under = None if len(self._open) == 1 else self._key
-        self.duplicates.append(Duplicate(_text(key), under, len(self._elements)))
-
-
-def _text(key: bytes) -> str:
-    return key.decode("utf-8", "surrogatepass")
 
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -274,17 +222,23 @@ def raw_elements(text: bytes) -> list[bytes]:
     try:
         return [bytes(raw) for raw in _ARRAY.decode(text)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        wrapped = b'{"elements":' + text + b"}"
-        return [wrapped[start:end] for start, end in outline(wrapped).members[0].elements]
+        return [text[start:end] for start, end in _element_spans(text)]
+
+
+def _element_spans(text: bytes) -> list[Span]:
+    wrapped = outline(b'{"e":' + text + b"}").members[0]
+    return [(start - wrapped.start, end - wrapped.start) for start, end in wrapped.elements]
 
 
 def is_plain(text: bytes, deepest: int) -> bool:
     """Whether no object in the valid JSON text repeats a key or is nested beyond `deepest` levels."""
     if _is_surely_plain(text, min(deepest, _QUICK_LEVELS)):
         return True
-    structure = structure_of(text)
-    # Every member has one colon; decoding merges the members of a repeated key into one.
-    return not is_deeper(structure, deepest) and structure.count(b":") == _keys_in(decoded(text))
+    try:
+        refuse_deeper(text, deepest)
+    except NestedTooDeep:
+        return False
+    return not outline(text).duplicates
 
 
 def _is_surely_plain(text: bytes, levels: int) -> bool:
@@ -339,11 +293,3 @@ def _elements(body: bytes, start: int, value: msgspec.Raw) -> tuple[Span, ...]:
         spans.append((at, end))
         at = end
     return tuple(spans)
-
-
-def _keys_in(value: Any) -> int:
-    if isinstance(value, dict):
-        return len(value) + sum(_keys_in(item) for item in value.values() if isinstance(item, dict | list))
-    if isinstance(value, list):
-        return sum(_keys_in(item) for item in value if isinstance(item, dict | list))
-    return 0

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from palimpsest.core.wire.json_spans import ObjectOutline, outline, raw_elements, raw_members
+from palimpsest.core.wire.json_spans import ObjectOutline, raw_elements, raw_members, replaced
 from palimpsest.core.wire.json_text import array_of, decoded, encoded, verify
 from palimpsest.errors import InvalidJson
 
@@ -29,14 +29,10 @@ class ModelPattern:
 
     match: str
     asked: str | None = None
-    _folded: str = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_folded", self.match.casefold())
 
     def means(self, model: str) -> bool:
         """True when `model` matches."""
-        return fnmatchcase(model.casefold(), self._folded)
+        return fnmatchcase(model.casefold(), self.match.casefold())
 
     def asked_for(self, model: str) -> str:
         """The name to ask the upstream for when the client asks for `model`, which matches."""
@@ -66,7 +62,7 @@ def model_edit(shape: ObjectOutline, name: str) -> list[tuple[int, int, bytes]]:
 
 def with_model(body: bytes, name: str) -> bytes:
     """The body, valid JSON, with another model; all other bytes untouched."""
-    return _with_name(body, "model", name)
+    return replaced(body, ("model",), encoded(name))
 
 
 # A model's id, and its raw entry in a list.
@@ -89,7 +85,7 @@ def entries_of(body: bytes) -> list[Entry] | None:
 def offered(models: ModelPattern, entries: Sequence[Entry]) -> list[Entry]:
     """The entries of an upstream that clients may ask for, under the clients' names."""
     called = [(models.called(name), raw) for name, raw in entries]
-    return [(name, _with_name(raw, "id", name)) for name, raw in called if name is not None]
+    return [(name, replaced(raw, ("id",), encoded(name))) for name, raw in called if name is not None]
 
 
 def merged(body: bytes, routed: Sequence[Entry], is_taken: Callable[[str], bool]) -> bytes:
@@ -100,15 +96,4 @@ def merged(body: bytes, routed: Sequence[Entry], is_taken: Callable[[str], bool]
     """
     theirs = dict(reversed(routed))
     own = [raw for name, raw in entries_of(body) or () if not (name in theirs and is_taken(name))]
-    member = outline(body).last("data")
-    if member is None:
-        return body
-    data = array_of([*own, *reversed(theirs.values())])
-    return body[: member.start] + data + body[member.end :]
-
-
-def _with_name(body: bytes, key: str, name: str) -> bytes:
-    """The body with this name under `key`; unchanged where it has no such member."""
-    # No limit on nesting: only the outermost members matter here.
-    member = outline(body, len(body)).last(key)
-    return body if member is None else body[: member.start] + encoded(name) + body[member.end :]
+    return replaced(body, ("data",), array_of([*own, *reversed(theirs.values())]))

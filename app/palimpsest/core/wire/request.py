@@ -2,6 +2,10 @@
 
 A `Wire` holds what differs between the APIs; `chat.py` and `responses/request.py` make one each. Both parse a
 body into the same `ChatRequest`. Unknown fields survive: the body is never re-encoded. Pure.
+
+What a body carries beside its messages is its envelope, cut so that what repeats is stored once. Long values,
+such as tools, are pieces of their own: of two requests that differ in a short member alone, only the short
+rest is stored again.
 """
 
 from __future__ import annotations
@@ -94,7 +98,8 @@ class RequestBody:
         verify(self.raw)
         if not self.raw.lstrip(b" \t\r\n").startswith(b"{"):
             raise NotUnderstood("the body is not a JSON object")
-        shape = outline(self.raw, self._limits.depth)
+        refuse_deeper(self.raw, self._limits.depth)
+        shape = outline(self.raw)
         for duplicate in shape.duplicates:
             if duplicate.under is None:
                 raise InvalidJson("a key is repeated", param=duplicate.key)
@@ -260,7 +265,6 @@ class ChatRequest:
     body: bytes
     model: str
     stream: bool
-    include_usage: bool
     n: int
     max_output_tokens: int | None
     tools: bytes | None
@@ -372,3 +376,51 @@ def edited(text: bytes, edits: Sequence[Edit]) -> bytes:
         pieces += [text[at:start], value]
         at = end
     return b"".join([*pieces, text[at:]])
+
+
+# Bytes that valid JSON contains nowhere: the place of the messages, and of a piece.
+_MESSAGES, _PIECE = b"\x01", b"\x00"
+# Shorter values stay in the rest: a piece of its own costs some 150 bytes.
+_LONG_BYTES = 512
+
+
+def envelope_of(
+    request: ChatRequest, edits: Sequence[Edit] = (), *, is_spliced: bool = False
+) -> tuple[bytes, ...]:
+    """The rest of the body with marks for what is cut out, then the long values in their order.
+
+    `edits` are those made in the body beside its messages. Messages that are no list stay in the rest, unless
+    a list was put in their place (`is_spliced`). Empty for a body with bytes that JSON does not allow.
+    """
+    body, at = request.body, request.messages_at
+    if _PIECE in body or _MESSAGES in body:
+        return ()
+    cuts = [(*at, _MESSAGES)] if is_spliced or body.startswith(b"[", at[0]) else []
+    pieces, left = [], list(edits)
+    for member in request.shape.members:
+        start, end = member.start, member.end
+        if end - start < _LONG_BYTES or (start, end) == at:
+            continue
+        near = [edit for edit in left if edit[0] < end and start < edit[1]]
+        if all(start <= edit[0] and edit[1] <= end for edit in near):
+            pieces.append(edited(body[start:end], [(a - start, b - start, value) for a, b, value in near]))
+            cuts.append((start, end, _PIECE))
+            left = [edit for edit in left if edit not in near]
+    return (edited(body, [*cuts, *left]), *pieces)
+
+
+def body_with(envelope: Sequence[bytes], messages: Sequence[bytes]) -> bytes:
+    """The body with these messages, each JSON; white space between the client's own is not kept."""
+    rest, *pieces = envelope
+    texts = rest.split(_PIECE)
+    whole = b"".join([part for pair in zip(texts, [*pieces, b""], strict=True) for part in pair])
+    return whole.replace(_MESSAGES, array_of(messages), 1)
+
+
+def tools_in(envelope: Sequence[bytes]) -> bytes | None:
+    """The raw tools of the body; None without any."""
+    if not envelope:
+        return None
+    body = body_with(envelope, ())
+    member = outline(body).last("tools")
+    return body[member.start : member.end] if member else None

@@ -44,9 +44,22 @@ class WebOrigins:
         hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
         if self.hosts is not None and not all(map(self._is_own_name, hosts)):
             return "host"
-        if _is_own_page(hosts, headers) or self._listed(headers) or _is_navigation(method, path, headers):
+        site, origin = _header(headers, b"sec-fetch-site"), _header(headers, b"origin")
+        if site is not None:
+            is_own = site in (b"same-origin", b"none")
+        else:
+            # A program, or a page that the proxy itself serves.
+            is_own = origin is None or origin.decode("latin-1").lower().partition("://")[2] in hosts
+        if is_own or self._allowed(headers):
             return None
-        return "origin"
+        # A user may follow a link to one of our pages: the linking page cannot read the answer.
+        is_navigation = (
+            method in ("GET", "HEAD")
+            and not path.startswith(("/v1/", "/s/"))
+            and _header(headers, b"sec-fetch-mode") == b"navigate"
+            and _header(headers, b"sec-fetch-dest") == b"document"
+        )
+        return None if is_navigation else "origin"
 
     def is_preflight(self, method: str, headers: RawHeaders) -> bool:
         """True for a CORS preflight request."""
@@ -77,54 +90,26 @@ class WebOrigins:
         return [*allowed, *(exposed if allowed else ()), (b"vary", b"Origin")]
 
     def _allowed(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+        """The headers that allow a listed page; none for any other."""
         origin = _header(headers, b"origin")
-        if origin is None or not self._listed(headers):
-            return []
-        if origin.decode("latin-1").lower() not in self.origins:
-            return [(b"access-control-allow-origin", b"*")]
-        return [(b"access-control-allow-origin", origin), (b"access-control-allow-credentials", b"true")]
-
-    def _listed(self, headers: RawHeaders) -> bool:
-        origin = _header(headers, b"origin")
-        if origin is None:
-            return False
-        return "*" in self.origins or origin.decode("latin-1").lower() in self.origins
+        if origin is not None and origin.decode("latin-1").lower() in self.origins:
+            return [(b"access-control-allow-origin", origin), (b"access-control-allow-credentials", b"true")]
+        is_any = origin is not None and "*" in self.origins
+        return [(b"access-control-allow-origin", b"*")] if is_any else []
 
     def _is_own_name(self, host: str) -> bool:
         found = _HOST.fullmatch(host)
         name = (found[1] or found[2]) if found else "."
         if name in (*(self.hosts or ()), "localhost") or name.endswith(_PRIVATE_SUFFIXES):
             return True
-        return (self.is_reachable and "." not in name) or _is_address(name)
-
-
-def _is_own_page(hosts: Sequence[str], headers: RawHeaders) -> bool:
-    """True for a program, and for a page that the proxy itself serves."""
-    site, origin = _header(headers, b"sec-fetch-site"), _header(headers, b"origin")
-    if site is not None:
-        return site in (b"same-origin", b"none")
-    return origin is None or origin.decode("latin-1").lower().partition("://")[2] in hosts
-
-
-def _is_navigation(method: str, path: str, headers: RawHeaders) -> bool:
-    """True for a user who follows a link to one of our pages: the linking page cannot read the answer."""
-    return (
-        method in ("GET", "HEAD")
-        and not path.startswith(("/v1/", "/s/"))
-        and _header(headers, b"sec-fetch-mode") == b"navigate"
-        and _header(headers, b"sec-fetch-dest") == b"document"
-    )
+        try:
+            ip_address(name)
+        except ValueError:
+            return self.is_reachable and "." not in name
+        return True
 
 
 def _header(headers: RawHeaders, name: bytes) -> bytes | None:
     """The header's value, or the values of a repeated one joined; None without it."""
     values = [value for key, value in headers if key == name]
     return b", ".join(values) if values else None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

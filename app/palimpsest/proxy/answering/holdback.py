@@ -102,12 +102,12 @@ class Holdback:
         was_closed, place = self.is_closed, 0 if self._held else None
         for frame in self._frames_in(chunk):
             verdict = self._reads(frame)
-            if verdict.goes_on:
+            if verdict == "goes_on":
                 place = None
             # Clients stop reading at `[DONE]`, whether or not a finish_reason came before it.
-            if verdict.finishes or verdict.done:
+            if verdict in ("finishes", "goes_on", "done"):
                 place = max(0, at) if place is None else place
-                self.is_closed = self.is_closed or verdict.done
+                self.is_closed = self.is_closed or verdict == "done"
             at += 0 if self._is_coded else len(frame)
         if self._to_come is not None:
             self._to_come -= len(chunk)
@@ -173,16 +173,15 @@ class Holdback:
         if data is None:
             # Keep-alive comments after the first event count as begun: the upstream has accepted the request.
             self.has_begun = self.has_begun or self._frames > 0
-            return _COMMENT
+            return "ordinary"
         self._frames += 1
         verdict = self.assembly.feed(data)
-        if verdict.error and not self.has_begun:
+        if verdict == "error" and not self.has_begun:
             self.has_failed_early = True
-        self.has_begun = self.has_begun or not verdict.opens
+        self.has_begun = self.has_begun or verdict != "opens"
         return verdict
 
 
-_COMMENT = Verdict()
 _BETWEEN = b"\n\n"
 # Opening events repeat at most the request's settings and tools.
 _OPENING_BYTES = 1024 * 1024

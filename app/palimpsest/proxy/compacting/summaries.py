@@ -376,7 +376,7 @@ class SummaryJobs:
                     # A waiting request gets a summary by code, whose record states why no model wrote it.
                     await self._journal.failed(turn, job.reason, fold.trigger, job.watermark)
                 return None
-            context.paces.summary_took(turn, time.monotonic() - began)
+            context.paces.summary_took(turn.namespace, turn.model, time.monotonic() - began)
             made = await context.folded(fold, self._new_id(), text)
             if job.is_shared:
                 keeping = self._kept(context, Prepared(made, job.model))

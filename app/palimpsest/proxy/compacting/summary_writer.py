@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from palimpsest.core.budget.measured import THOUGHT_TOKENS, ReasoningTokens
-from palimpsest.core.budget.prices import price
+from palimpsest.core.budget.upstream_counts import price
 from palimpsest.core.history.append import open_calls
 from palimpsest.core.summary.asking import (
     RecordRequest,
@@ -39,7 +39,7 @@ from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.view.validity import groups_of
 from palimpsest.core.wire.chat_answers import QuestionAnswer
 from palimpsest.core.wire.request import Members
-from palimpsest.core.wire.responses.question import has_unreadable_reasoning, previous_of
+from palimpsest.core.wire.responses.request import has_unreadable_reasoning, previous_of
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Breaker, Cause
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText

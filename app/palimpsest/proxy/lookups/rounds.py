@@ -22,7 +22,6 @@ from palimpsest.core.history.message import chain_of
 from palimpsest.core.recall.rounds.calls import (
     NO_CALLS,
     Called,
-    RecallCall,
     called_by,
     fitted,
     newest_words,
@@ -32,6 +31,7 @@ from palimpsest.core.recall.rounds.frames import FrameForm, Frames
 from palimpsest.core.recall.rounds.hidden import HiddenRounds, client_answer
 from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.recall.rounds.responses import answer_for_prompt
+from palimpsest.core.text.message_text import ToolCall
 from palimpsest.core.wire.chat_answers import AnsweredChoice, Usage, WholeAnswer
 from palimpsest.core.wire.streams import FrameSplitter, LineSplitter, data_of, data_of_line
 from palimpsest.errors import UpstreamCut
@@ -69,7 +69,7 @@ class ToolExecutor:
     count_for: Callable[[str], Callable[[Mapping[str, Any]], int]]
     result_chars: int
 
-    async def tool_messages(self, turn: Turn, calls: Sequence[RecallCall], room_tokens: int) -> list[bytes]:
+    async def tool_messages(self, turn: Turn, calls: Sequence[ToolCall], room_tokens: int) -> list[bytes]:
         """The tool messages that answer the calls, in order, in at most `room_tokens` together.
 
         Failed calls have results too. Messages of the least possible size may exceed the room.

@@ -13,7 +13,7 @@ from typing import Literal
 
 from palimpsest.core.recall.filters import ANY, Filters
 from palimpsest.core.recall.quotes import READ_BY_MODELS, READ_BY_PEOPLE, Hit, hits_of
-from palimpsest.core.recall.rank import APART, FOUND, Scored, ranked
+from palimpsest.core.recall.rank import APART, FOUND, ranked
 from palimpsest.core.recall.searchable_text import is_recall_output_body, name_in
 from palimpsest.core.recall.talk import Query, query_of
 from palimpsest.core.recall.tool_results import payload_id, summary_id
@@ -256,17 +256,17 @@ class _Search:
         every = {self.id_of(row): row for row in (*rows, *around)}
         entries = {ident: self._entry(ident, row) for ident, row in every.items()}
         weights = FOUND if where.scope == "branch" else APART
-        scored = ranked(query, list(entries.values()), holdings, self._words, weights)
+        found = ranked(query, list(entries.values()), holdings, self._words, weights)
         if only != ANY:
-            scored = [found for found in scored if self._meant([every[found.entry.id]])]
-        if not scored:
+            found = [entry for entry in found if self._meant([every[entry.id]])]
+        if not found:
             # Substring matches have no score: the newest come first.
-            scored = [Scored(entries[self.id_of(row)], 1.0) for row in rows]
+            found = [entries[self.id_of(row)] for row in rows]
         # Positions are unique on a path alone.
         on_path = entries.values() if around else ()
         beside = {entry.place: entry for entry in on_path if entry.kind == "message"}
         room = READ_BY_MODELS if where.is_tool else READ_BY_PEOPLE
-        return hits_of(scored, beside, query, self._words, limit=limit, room=room)
+        return hits_of(found, beside, query, self._words, limit=limit, room=room)
 
     def id_of(self, row: RecallRow) -> str:
         """The row's public id (C10)."""

@@ -19,7 +19,6 @@ from palimpsest.core.recall.searchable_text import name_in, summary_text, whole_
 from palimpsest.core.recall.tool_calls import (
     DESCRIBE,
     GREP,
-    CallScope,
     Describe,
     Grep,
     UnreadableCall,
@@ -91,7 +90,7 @@ class RecallTools:
         if isinstance(asked, UnreadableCall):
             return error_result(asked.code, asked.message)
         try:
-            effective = await self._effective(where, asked.scope, newest_user)
+            effective = await self._effective(where, asked, newest_user)
             effective = replace(effective, question=newest_user.strip())
             answer = await self.answered(effective, asked, ToolCaller("model", where.session))
             return encoded(answer).decode("utf-8", "surrogatepass")
@@ -124,14 +123,14 @@ class RecallTools:
         else:
             result = await self._described(where, asked)
             about = DESCRIBE, asked.ident, int(result is not None), int(result is not None)
-        task = asked.scope.task
+        task = asked.task
         # `requestedSession` is the one asked for, `effectiveSession` the one read.
         recalled: Json = {
             **dict(zip(("tool", "asked", "resultCount", "totalFound"), about, strict=True)),
             "asked": sendable(about[1]),
             "via": asking.via,
             "requestedSession": sendable(task) if task is not None else None,
-            "explicitUserRequest": asked.scope.explicit,
+            "explicitUserRequest": asked.explicit,
             "effectiveSession": where.session,
         }
         rows = event_rows([Event("context_recalled", recalled)], time.time(), self.new_id)
@@ -151,11 +150,11 @@ class RecallTools:
         newest = await self.newest(namespace)
         return newest is not None and await self.switch.is_on(namespace, newest)
 
-    async def _effective(self, where: Where, scope: CallScope, newest_user: str) -> Where:
+    async def _effective(self, where: Where, asked: Grep | Describe, newest_user: str) -> Where:
         """The scope of the call: another session only if the user's message names it."""
-        if scope.task is None or not scope.explicit:
+        if asked.task is None or not asked.explicit:
             return where
-        row = await session_named(self.store, where.namespace, scope.task)
+        row = await session_named(self.store, where.namespace, asked.task)
         if row is None or row.id == where.session:
             return where
         if not any(

@@ -17,15 +17,14 @@ from typing import NamedTuple
 
 import structlog
 
-from palimpsest.core.budget.prices import Prices, price
-from palimpsest.core.budget.upstream_counts import as_theirs
+from palimpsest.core.budget.upstream_counts import Prices, as_theirs, price
 from palimpsest.core.history.message import Message, chain_of
 from palimpsest.core.history.read import continuing
 from palimpsest.core.history.resolve import respelled
 from palimpsest.core.history.session_sources import program_of
 from palimpsest.core.history.stored_points import PathEntry
 from palimpsest.core.recall.rounds.offer import tools_edit
-from palimpsest.core.wire.envelope import envelope_of
+from palimpsest.core.wire.request import envelope_of
 from palimpsest.core.wire.responses.items import ids_in
 from palimpsest.errors import QuotaExceeded, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces

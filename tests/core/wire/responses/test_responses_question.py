@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from palimpsest.core.wire.request import RequestLimits
-from palimpsest.core.wire.responses.question import (
+from palimpsest.core.wire.responses.request import (
     has_unreadable_reasoning,
+    parse_responses_request,
     previous_of,
 )
-from palimpsest.core.wire.responses.request import parse_responses_request
 
 pytestmark = pytest.mark.spec("W55")
 # As Codex CLI asks, and with what other clients add.

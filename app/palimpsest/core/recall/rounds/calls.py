@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.core.recall.tool_calls import NAMES
+from palimpsest.core.text.message_text import ToolCall
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.chat_answers import AnsweredChoice
@@ -20,15 +21,6 @@ _ENDS = frozenset({"tool_calls", "stop", "function_call", None})
 
 
 @dataclass(frozen=True, slots=True)
-class RecallCall:
-    """One call of a recall tool; `arguments` is JSON as the model wrote it, valid or not."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
 class Called:
     """The calls of an answer: `ours` in order, and the number of `others`, the client's.
 
@@ -36,7 +28,7 @@ class Called:
     `is_mixed`: it calls both, and every call of ours can be answered.
     """
 
-    ours: tuple[RecallCall, ...]
+    ours: tuple[ToolCall, ...]
     others: int
     is_hidden: bool
     is_mixed: bool = False
@@ -53,11 +45,10 @@ def called_by(choice: AnsweredChoice) -> Called:
     ids = [_id_of(call) for call in calls]
     is_sound = all(ids) and len(set(ids)) == len(ids) and choice.finish_reason in _ENDS
     is_answerable = bool(ours) and is_sound
-    is_hidden = is_answerable and not others
-    return Called(ours, others, is_hidden=is_hidden, is_mixed=is_answerable and bool(others))
+    return Called(ours, others, is_answerable and not others, is_answerable and bool(others))
 
 
-def recall_calls_in(message: bytes) -> tuple[RecallCall, ...]:
+def recall_calls_in(message: bytes) -> tuple[ToolCall, ...]:
     """The calls of our tools in an assistant message."""
     return tuple([_call(call) for call in _calls_in(message) if is_ours(call)])
 
@@ -99,9 +90,9 @@ def _id_of(call: Any) -> str:
     return ident if isinstance(ident, str) else ""
 
 
-def _call(call: Any) -> RecallCall:
+def _call(call: Any) -> ToolCall:
     arguments = call["function"].get("arguments")
-    return RecallCall(
+    return ToolCall(
         _id_of(call),
         name_of(call),
         arguments if isinstance(arguments, str) else encoded(arguments).decode(),
@@ -114,7 +105,7 @@ _CORRECTION = 0.9
 
 
 def fitted(
-    call: RecallCall,
+    call: ToolCall,
     result: str,
     chars: int,
     tokens: int,

@@ -7,15 +7,15 @@ without one. Pure.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from palimpsest.core.recall.rounds.calls import NO_CALLS, Called, called_by, is_ours, name_of
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Sum, Usage, Verdict
-from palimpsest.core.wire.json_spans import Span, outline, raw_elements, raw_members
-from palimpsest.core.wire.json_text import array_of, decoded, encoded
+from palimpsest.core.wire.json_spans import raw_elements, raw_members, replaced
+from palimpsest.core.wire.json_text import array_of, decoded
 from palimpsest.errors import InvalidJson
 
 
@@ -29,37 +29,6 @@ class FrameForm:
     def refilled(self, frame: bytes, data: bytes, new: bytes) -> bytes:
         """The frame with `new` in place of its `data`; other lines survive if the data is one line."""
         return frame.replace(data, new, 1) if data in frame else self.framed(new)
-
-
-_WRAP = b'{"e":'
-
-
-def replaced(text: bytes, path: Sequence[str | int], value: bytes | None) -> bytes:
-    """`text` with `value` at `path` (keys and positions, from the outermost value).
-
-    A `value` of None removes the member; only its object is then re-encoded. Without such a path `text` is
-    returned unchanged.
-    """
-    span = _span(text, path[0])
-    if span is None:
-        return text
-    start, end = span
-    if len(path) == 1 and value is None:
-        kept = [encoded(name) + b":" + raw for name, raw in raw_members(text).items() if name != path[0]]
-        return b"{" + b",".join(kept) + b"}"
-    inner = value if len(path) == 1 else replaced(text[start:end], path[1:], value)
-    return text[:start] + (inner or b"") + text[end:]
-
-
-def _span(text: bytes, at: str | int) -> Span | None:
-    if isinstance(at, str):
-        member = outline(text).last(at)
-        return (member.start, member.end) if member else None
-    wrapped = outline(_WRAP + text + b"}").members[0].elements
-    if at >= len(wrapped):
-        return None
-    start, end = wrapped[at]
-    return start - len(_WRAP), end - len(_WRAP)
 
 
 class ClientAnswer(Protocol):
@@ -107,7 +76,7 @@ class Frames(ABC):
         if data is None:
             return b"" if self.is_hidden else frame
         verdict, was_hidden = self._assembly.feed(data), self.is_hidden
-        if (verdict.finishes or verdict.done) and not self.is_over:
+        if verdict in ("finishes", "done") and not self.is_over:
             self._end()
         return b"" if was_hidden else self._visible(frame, data, verdict)
 
@@ -188,9 +157,10 @@ class RoundFrames(Frames):
         self._is_first = not so_far.has_role
 
     def _visible(self, frame: bytes, data: bytes, verdict: Verdict) -> bytes:
-        if verdict.done:
+        if verdict == "done":
             return b"" if self.is_hidden else frame
-        return frame if verdict.error else self._rewritten(frame, data, ends=verdict.finishes)
+        ends = verdict in ("finishes", "goes_on")
+        return frame if verdict == "error" else self._rewritten(frame, data, ends=ends)
 
     def _rewritten(self, frame: bytes, data: bytes, *, ends: bool) -> bytes:
         try:

@@ -56,8 +56,9 @@ class HiddenRounds:
 
     def in_place_of(self, answer: Message) -> tuple[bytes, ...]:
         """The messages that replace the answer in a prompt."""
-        if self.written is not None and self.results is not None and self.replaces(answer):
-            return (*self.before, self.written, *self.results)
+        if self.replaces(answer):
+            before, results = self.unseen()
+            return (*before, *results)
         rest = without_repeated_items(answer.raw, self.before)
         return self.before if rest is None else (*self.before, rest)
 

@@ -27,7 +27,8 @@ def may_offer(request: ChatRequest, *, without_tools: bool = False) -> bool:
     """Whether calls of our tools can be hidden from the client (rule 31).
 
     The request must have tools of its own (or `without_tools`), ask for one choice and leave the choice of
-    tools to the model; none of its tools may have one of our names. Tools above 500 kB get none.
+    tools to the model; none of its tools, grouped ones included, may have one of our names. Tools above
+    500 kB get none.
     """
     if not request.wire.may_add_tools(request):
         return False
@@ -38,7 +39,11 @@ def may_offer(request: ChatRequest, *, without_tools: bool = False) -> bool:
     if len(request.tools) > _TOOLS_BYTES:
         return False
     tools = decoded(request.tools)
-    return isinstance(tools, list) and not any(_has_our_name(tool) for tool in tools)
+    groups = (
+        [tool.get("tools") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    )
+    inner = [tool for group in groups if isinstance(group, list) for tool in group]
+    return isinstance(tools, list) and not any(map(is_named_as_ours, (*tools, *inner)))
 
 
 def offering(request: ChatRequest, messages: Sequence[bytes], *, may_call: bool = True) -> bytes:
@@ -54,10 +59,7 @@ def offering(request: ChatRequest, messages: Sequence[bytes], *, may_call: bool 
 
 def tools_edit(request: ChatRequest) -> Edit:
     """The edit that appends our tools to the client's."""
-    tools = request.shape.last("tools")
-    if tools is not None and request.tools is not None:
-        return tools.end - 1, tools.end, b"," + _OURS[request.wire] + b"]"
-    return _put(request, "tools", schemas(request.wire))
+    return _put(request, "tools", with_ours(request.tools, request.wire))
 
 
 def schemas(wire: Wire) -> bytes:
@@ -73,13 +75,6 @@ def with_ours(tools: bytes | None, wire: Wire) -> bytes:
 def is_named_as_ours(tool: object) -> bool:
     """Whether a tool of a request has one of our names."""
     return tool_name(tool) in NAMES
-
-
-def _has_our_name(tool: object) -> bool:
-    """As `is_named_as_ours`, also for tools that are grouped under one name."""
-    group = tool.get("tools") if isinstance(tool, dict) else None
-    inner = group if isinstance(group, list) else []
-    return is_named_as_ours(tool) or any(is_named_as_ours(each) for each in inner)
 
 
 def _put(request: ChatRequest, key: str, value: bytes) -> Edit:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palimpsest.core.recall.rounds.calls import Called
-from palimpsest.core.recall.rounds.frames import FrameForm, Frames, replaced, with_tokens
+from palimpsest.core.recall.rounds.frames import FrameForm, Frames, with_tokens
 from palimpsest.core.recall.rounds.offer import is_named_as_ours
 from palimpsest.core.recall.tool_calls import NAMES
 from palimpsest.core.wire.chat_answers import Verdict, said_in
-from palimpsest.core.wire.json_spans import raw_elements, raw_members
+from palimpsest.core.wire.json_spans import raw_elements, raw_members, replaced
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.answers import ResponseAssembly
 from palimpsest.core.wire.responses.items import as_chat
@@ -101,17 +101,13 @@ def without_repeated_items(answer: bytes, before: Iterable[bytes]) -> bytes | No
     """
     if not answer.startswith(b"["):
         return answer
-    said = {_identity_of(item) for message in before for item in _items_of(message)} - {None}
+    arrays = (raw_elements(message) for message in before if message.startswith(b"["))
+    said = {_identity_of(decoded(raw)) for raws in arrays for raw in raws} - {None}
     raws = raw_elements(answer)
     kept = [raw for raw in raws if _identity_of(decoded(raw)) not in said]
     if len(kept) == len(raws):
         return answer
     return array_of(kept) if kept else None
-
-
-def _items_of(message: bytes) -> list[Any]:
-    items = decoded(message) if message.startswith(b"[") else []
-    return items if isinstance(items, list) else []
 
 
 def _identity_of(item: Any) -> tuple[str, bytes] | None:
@@ -217,11 +213,17 @@ class ResponseFrames(Frames):
             return b""
         said = said_in(data)
         if not isinstance(said, dict):
-            return self._flushed() + frame if verdict.done else frame
+            return self._flushed() + frame if verdict == "done" else frame
         event = _Event(frame, data, said)
-        if verdict.opens:
-            return self._opening(event)
-        if verdict.finishes or verdict.error:
+        if verdict == "opens":
+            # The events that announce an answer are shown in the first round only.
+            if not self._is_first:
+                return b""
+            response = said.get("response")
+            if self._so_far.ident is None and isinstance(response, dict) and "id" in response:
+                self._so_far.ident = raw_members(raw_members(data)["response"])["id"]
+            return self._out(event)
+        if verdict in ("finishes", "error"):
             return self._flushed() + self._out(event)
         place = said.get("output_index")
         return self._placed(place, event) if isinstance(place, int) else self._sent_ahead(event)
@@ -234,15 +236,6 @@ class ResponseFrames(Frames):
             so_far.places += len(self._shown)
             # The end of this round and the beginning of the next are not shown.
             so_far.is_missing = True
-
-    def _opening(self, event: _Event) -> bytes:
-        """The events that announce an answer are shown in the first round only."""
-        if not self._is_first:
-            return b""
-        response = event.said.get("response")
-        if self._so_far.ident is None and isinstance(response, dict) and "id" in response:
-            self._so_far.ident = raw_members(raw_members(event.data)["response"])["id"]
-        return self._out(event)
 
     def _placed(self, place: int, event: _Event) -> bytes:
         """The bytes to send for an event of the item at `place`."""

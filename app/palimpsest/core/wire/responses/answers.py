@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from palimpsest.core.wire.chat_answers import (
-    FINISHES,
-    ORDINARY,
     Answer,
     AnsweredChoice,
     Sum,
@@ -32,9 +30,9 @@ _FINISH_REASONS = {"max_output_tokens": "length"}
 FAILED = ("failed", "cancelled", "queued", "in_progress")
 
 
-def parse_response(body: bytes, deepest: int = 128) -> Answer:
+def parse_response(body: bytes) -> Answer:
     """Parses a complete answer as one choice whose message is the array of its items."""
-    return parsed(body, deepest, _read)
+    return parsed(body, _read)
 
 
 def _read(said: Mapping[str, bytes]) -> Answer:
@@ -102,8 +100,6 @@ _FAILS = frozenset({"response.failed", "error"})
 # Events that acknowledge the request and carry nothing of the answer.
 _OPENINGS = frozenset({"response.created", "response.queued", "response.in_progress"})
 
-_OPENS = Verdict(opens=True)
-
 
 class ResponseAssembly(Sum):
     """Sums the events of one streamed answer.
@@ -128,7 +124,16 @@ class ResponseAssembly(Sum):
     def choices(self) -> tuple[AnsweredChoice, ...]:
         """The answer so far, finished or not; none while it is empty."""
         ending = self._ending or {}
-        items, whole = self._items(), ending.get("output")
+        whole = ending.get("output")
+        texts = {
+            place: {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "".join(pieces)}],
+            }
+            for place, pieces in self._texts.items()
+        }
+        items: list[Any] = [item for _, item in sorted((texts | self._done).items())]
         # Some servers send no item events, or not for all items; others end without repeating the output.
         if isinstance(whole, list) and len(whole) > len(items):
             items = [item for item in whole if isinstance(item, dict)]
@@ -149,29 +154,14 @@ class ResponseAssembly(Sum):
         if kind in _ENDS and isinstance(response, dict):
             self._ending = response
             self.usage = tokens_of(response.get("usage"))
-            return FINISHES
+            return "finishes"
         if kind in _OPENINGS:
-            return _OPENS
-        self._extend(kind, said)
-        return ORDINARY
-
-    def _extend(self, kind: str | None, event: dict[str, Any]) -> None:
-        place = event.get("output_index")
-        if not isinstance(place, int):
-            return
-        if kind == "response.output_item.done" and isinstance(event.get("item"), dict):
-            self._done[place] = event["item"]
-            self._texts.pop(place, None)
-        elif kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
-            self._texts.setdefault(place, []).append(event["delta"])
-
-    def _items(self) -> list[Any]:
-        said = {
-            place: {
-                "type": "message",
-                "role": "assistant",
-                "content": [{"type": "output_text", "text": "".join(pieces)}],
-            }
-            for place, pieces in self._texts.items()
-        }
-        return [item for _, item in sorted((said | self._done).items())]
+            return "opens"
+        place = said.get("output_index")
+        if isinstance(place, int):
+            if kind == "response.output_item.done" and isinstance(said.get("item"), dict):
+                self._done[place] = said["item"]
+                self._texts.pop(place, None)
+            elif kind == "response.output_text.delta" and isinstance(said.get("delta"), str):
+                self._texts.setdefault(place, []).append(said["delta"])
+        return "ordinary"

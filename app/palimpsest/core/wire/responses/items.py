@@ -67,12 +67,19 @@ def as_chat(value: Any) -> Any:
         return value
     kind = value.get("type")
     if kind is None or kind == "message":
-        return _message(value) if kind or _has_item_parts(value.get("content")) else value
+        content = value.get("content")
+        parts = content if isinstance(content, list) else ()
+        is_item = kind or any(
+            isinstance(part, dict) and str(part.get("type")) in _ITEM_PARTS for part in parts
+        )
+        return _without(value, _OUTPUT_ONLY) | {"content": _parts(content)} if is_item else value
     if "role" in value:
         # A typed object with a role is a message of an unknown type.
         return value
     if is_result(value):
-        return _result(value)
+        # The id of the call: of most types, of an approval, and of a local shell call in older clients.
+        call = value.get("call_id") or value.get("approval_request_id") or value.get("id")
+        return {"role": "tool", "tool_call_id": call, "content": _result_content(value)}
     if kind == KIND:
         summary = summary_in(value)
         if summary is not None:
@@ -81,16 +88,6 @@ def as_chat(value: Any) -> Any:
         # The upstream's own compaction: it must be kept, and is unreadable here.
         return {"role": "developer", "content": "", "encrypted_reasoning": _encrypted([value])}
     return _answer([value])
-
-
-def _message(item: dict[str, Any]) -> dict[str, Any]:
-    return _without(item, _OUTPUT_ONLY) | {"content": _parts(item.get("content"))}
-
-
-def _result(item: dict[str, Any]) -> dict[str, Any]:
-    # The id of the call: of most types, of an approval, and of a local shell call in older clients.
-    call = item.get("call_id") or item.get("approval_request_id") or item.get("id")
-    return {"role": "tool", "tool_call_id": call, "content": _result_content(item)}
 
 
 def _result_content(item: Mapping[str, Any]) -> Any:
@@ -134,11 +131,25 @@ def _answer(items: Sequence[Any]) -> dict[str, Any]:
         ):
             calls.append(_call(item, kind))
         else:
-            others.append(_bare(item, kind))
+            # What clients drop of an item; the id is all there is to a reference, and to a generated image.
+            dropped = () if kind in ("item_reference", "message") else ("id", "status")
+            is_image = kind == "image_generation_call" and item.get("id")
+            bare = {"type": kind, "id": item["id"]} if is_image else _without_empty(_without(item, dropped))
+            others.append(bare)
     # A single text part as a string, as chat completions have it.
     is_text = len(said) == 1 and isinstance(said[0], dict) and said[0].keys() == {"type", "text"}
     fields: dict[str, Any] = {"role": "assistant", "content": said[0]["text"] if is_text else said or None}
-    more = {"tool_calls": calls, "items": others, **_reasoning(thoughts)}
+    # The reasoning, readable and encrypted, under field names that digests leave out.
+    details = [
+        {key: field for key, field in thought.items() if key in ("summary", "content") and field}
+        for thought in thoughts
+    ]
+    more = {
+        "tool_calls": calls,
+        "items": others,
+        "reasoning_details": [detail for detail in details if detail],
+        "encrypted_reasoning": _encrypted(thoughts),
+    }
     return fields | {key: value for key, value in more.items() if value}
 
 
@@ -171,34 +182,9 @@ def _without_empty(value: Any) -> Any:
     return {key: field for key, field in kept.items() if field is not None and field not in ({}, [])}
 
 
-def _reasoning(items: Sequence[Any]) -> dict[str, Any]:
-    """The reasoning of an answer, readable and encrypted, under field names that digests leave out."""
-    readable = [
-        {key: field for key, field in item.items() if key in ("summary", "content") and field}
-        for item in items
-    ]
-    details = [detail for detail in readable if detail]
-    return {"reasoning_details": details, "encrypted_reasoning": _encrypted(items)}
-
-
 def _encrypted(items: Sequence[Mapping[str, Any]]) -> list[str]:
     texts = (item.get("encrypted_content") for item in items)
     return [text for text in texts if isinstance(text, str)]
-
-
-def _bare(item: Mapping[str, Any], kind: str) -> Any:
-    """An item without the members that upstreams add and clients drop."""
-    if kind == "image_generation_call" and item.get("id"):
-        # Clients send back only the id of a generated image, as they do for audio.
-        return {"type": kind, "id": item["id"]}
-    # The id is all there is to a reference.
-    dropped = () if kind in ("item_reference", "message") else ("id", "status")
-    return _without_empty(_without(item, dropped))
-
-
-def _has_item_parts(content: Any) -> bool:
-    parts = content if isinstance(content, list) else ()
-    return any(isinstance(part, dict) and str(part.get("type")) in _ITEM_PARTS for part in parts)
 
 
 def _parts(content: Any) -> Any:
@@ -214,21 +200,18 @@ def _part(part: Any) -> Any:
     if kind in TEXT_PARTS:
         return {"type": "text", "text": part.get("text")} | _without(part, _KNOWN_IN_PARTS)
     if kind is None and "stdout" in part:
-        return {"type": "text", "text": _shell_output(part)}
+        # The output of a shell command, and its outcome.
+        ended = part.get("outcome")
+        outcome = _json_of(_without_empty(ended)) if isinstance(ended, dict) else ""
+        pieces = (part.get("stdout"), part.get("stderr"), outcome)
+        text = "\n".join(str(piece).rstrip("\n") for piece in pieces if piece) + "\n"
+        return {"type": "text", "text": text}
     if kind in ("input_image", "computer_screenshot"):
         image = {"url": part.get("image_url") or part.get("file_id"), "detail": part.get("detail")}
         return {"type": "image_url", "image_url": image} | _without(part, _KNOWN_IN_PARTS)
     if kind == "input_file":
         return {"type": "file", "file": _without(part, ("type",))}
     return part
-
-
-def _shell_output(command: Mapping[str, Any]) -> str:
-    """The output of a shell command, and its outcome."""
-    ended = command.get("outcome")
-    outcome = _json_of(_without_empty(ended)) if isinstance(ended, dict) else ""
-    pieces = (command.get("stdout"), command.get("stderr"), outcome)
-    return "\n".join(str(piece).rstrip("\n") for piece in pieces if piece) + "\n"
 
 
 # Fields of a part that hold its content, or that only answers have.
@@ -288,8 +271,14 @@ def unique_item(answers: Iterable[bytes], ident: str) -> bytes | None:
     found = {item for answer in answers for name, item in _items(answer) if name == ident}
     if len(found) != 1:
         return None
-    (item,) = found
-    return item if is_plain(item, _LEVELS) and _is_readable(decoded(item)) else None
+    (raw,) = found
+    item = decoded(raw)
+    content = item.get("content")
+    # A reference has no content.
+    is_readable = referenced_id(item) is None and (content is None or isinstance(content, str | list))
+    parts = content if isinstance(content, list) else ()
+    are_objects = all(isinstance(part, dict) for part in parts)
+    return raw if is_readable and are_objects and is_plain(raw, _LEVELS) else None
 
 
 def _items(answer: bytes) -> Iterable[tuple[str, bytes]]:
@@ -297,14 +286,6 @@ def _items(answer: bytes) -> Iterable[tuple[str, bytes]]:
         item = decoded(raw)
         if isinstance(item, dict) and isinstance(item.get("id"), str):
             yield item["id"], raw
-
-
-def _is_readable(item: Mapping[str, Any]) -> bool:
-    """False for a reference, which has no content, and for content parts that are not objects."""
-    content = item.get("content")
-    parts = content if isinstance(content, list) else ()
-    is_content = content is None or isinstance(content, str | list)
-    return is_content and all(isinstance(part, dict) for part in parts) and referenced_id(item) is None
 
 
 def _other_items(fields: Mapping[str, Any]) -> Iterable[Any]:

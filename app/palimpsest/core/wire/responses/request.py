@@ -14,13 +14,12 @@ from typing import Any
 
 import msgspec
 
-from palimpsest.core.wire.compaction_items import MANAGEMENT, TRIGGER, is_ours
+from palimpsest.core.wire.compaction_items import MANAGEMENT, TRIGGER, is_ours, with_plain_summaries
 from palimpsest.core.wire.json_spans import Span
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
-from palimpsest.core.wire.request import ChatRequest, RequestBody, RequestLimits, Unaccepted, Wire
+from palimpsest.core.wire.request import ChatRequest, Members, RequestBody, RequestLimits, Unaccepted, Wire
 from palimpsest.core.wire.responses.answers import ResponseAssembly, error_body, error_event, parse_response
 from palimpsest.core.wire.responses.items import REFERENCES, is_said_by_model, referenced_id, runs_at_upstream
-from palimpsest.core.wire.responses.question import question_fields
 from palimpsest.core.wire.responses.translation import translated_to_items
 from palimpsest.errors import NotUnderstood
 
@@ -86,7 +85,6 @@ def parse_responses_request(
         body=body,
         model=model,
         stream=fields.flag("stream"),
-        include_usage=True,
         n=1,
         max_output_tokens=fields.limit("max_output_tokens"),
         tools=fields.raw("tools"),
@@ -217,13 +215,40 @@ def _head(item: bytes) -> dict[str, Any]:
         return fields
 
 
-def _may_add_tools(request: ChatRequest) -> bool:
-    """False with a stored prompt, whose tools are unknown here, and for a request for a compaction.
+_SYSTEM_ROLES = frozenset({"system", "developer"})
 
-    False also if the upstream compacts while answering: the compaction could fall into a hidden round.
+
+def previous_of(request: ChatRequest) -> Members:
+    """The `previous_response_id` member, if the request continues an answer."""
+    return (("previous_response_id", encoded(request.previous)),) if request.previous else ()
+
+
+def question_fields(messages: Sequence[bytes], rides: bool) -> dict[str, Any]:
+    """The members of a request with these messages as its input: items, arrays of them, or text messages.
+
+    Unless it rides on a client's prompt, leading system messages become `instructions`.
     """
-    manages = MANAGEMENT not in request.dropped and request.management is not None
-    return request.trigger is None and not manages and not request.members(("prompt",))
+    instructions: list[str] = []
+    for raw in () if rides else messages[:-1]:
+        message = decoded(raw)
+        is_system = isinstance(message, dict) and message.get("role") in _SYSTEM_ROLES
+        if not is_system or not isinstance(message.get("content"), str):
+            break
+        instructions.append(message["content"])
+    # The upstream must not store questions of ours.
+    return ({"instructions": "\n\n".join(instructions)} if instructions else {}) | {
+        "input": msgspec.Raw(array_of(map(with_plain_summaries, messages[len(instructions) :]))),
+        "store": False,
+    }
+
+
+def has_unreadable_reasoning(answer: bytes) -> bool:
+    """True for an answer with reasoning that is given by id only: just its own upstream has the content."""
+    items = decoded(answer) if answer.startswith(b"[") else []
+    return any(
+        item.get("type") == "reasoning" and not (item.get("encrypted_content") or item.get("content"))
+        for item in items
+    )
 
 
 RESPONSES = Wire(
@@ -231,7 +256,13 @@ RESPONSES = Wire(
     listed=_INPUT,
     read_request=parse_responses_request,
     has_compactions=True,
-    may_add_tools=_may_add_tools,
+    # Not with a stored prompt, whose tools are unknown here, nor for a request for a compaction, nor if the
+    # upstream compacts while answering: the compaction could fall into a hidden round.
+    may_add_tools=lambda request: (
+        request.trigger is None
+        and (MANAGEMENT in request.dropped or request.management is None)
+        and not request.members(("prompt",))
+    ),
     # On this API schemas are strict by default.
     tool=lambda function: encoded({"type": "function", **function, "strict": False}),
     tool_result=lambda call, result: encoded(

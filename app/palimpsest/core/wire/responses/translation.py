@@ -36,10 +36,19 @@ def translated_to_chat(raw: bytes) -> bytes | None:
     fields = as_chat(value)
     if not _is_item(value, fields):
         return raw
+    if not _is_sound(value, fields):
+        return None
+    kinds = {item.get("type") or "message" for item in value} if isinstance(value, list) else set()
+    kind = "message" if isinstance(value, list) else value.get("type") or "message"
+    is_known = fields.get("role") in _INPUT_ROLES | {"assistant"} if kind == "message" else kind in _RESULTS
+    if not is_known or not kinds <= _ITEMS or "items" in fields:
+        return None
     try:
-        return encoded(_as_message(value, fields)) if _is_sound(value, fields) else None
+        content = _each(fields.get("content"), _chat_part)
     except _NoCounterpart:
         return None
+    kept = {key: field for key, field in fields.items() if key in _KEPT | {"tool_call_id"}}
+    return encoded(kept | {"content": content if content is not None or kept.get("tool_calls") else ""})
 
 
 def translated_to_items(raw: bytes) -> bytes | None:
@@ -53,7 +62,9 @@ def translated_to_items(raw: bytes) -> bytes | None:
     if not _is_sound(value, fields):
         return None
     try:
-        return raw if _is_plain(value) else encoded(_as_items(value))
+        # Both APIs spell the plainest messages alike.
+        is_text = isinstance(value.get("content"), str) and value.keys() == {"role", "content"}
+        return raw if is_text and value.get("role") in _INPUT_ROLES else encoded(_as_items(value))
     except _NoCounterpart:
         return None
 
@@ -71,23 +82,6 @@ def _is_sound(value: Any, fields: Mapping[str, Any]) -> bool:
         kinds += [part.get("type") if isinstance(part, dict) else None for part in parts]
     are_calls = isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
     return are_calls and all(isinstance(kind, str) for kind in kinds)
-
-
-def _is_plain(fields: Mapping[str, Any]) -> bool:
-    """True for a message that both APIs spell alike."""
-    is_text = isinstance(fields.get("content"), str)
-    return is_text and fields.get("role") in _INPUT_ROLES and fields.keys() == {"role", "content"}
-
-
-def _as_message(value: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {item.get("type") or "message" for item in value} if isinstance(value, list) else set()
-    kind = "message" if isinstance(value, list) else value.get("type") or "message"
-    is_known = fields.get("role") in _INPUT_ROLES | {"assistant"} if kind == "message" else kind in _RESULTS
-    if not is_known or not kinds <= _ITEMS or "items" in fields:
-        raise _NoCounterpart
-    content = _each(fields.get("content"), _chat_part)
-    kept = {key: field for key, field in fields.items() if key in _KEPT | {"tool_call_id"}}
-    return kept | {"content": content if content is not None or kept.get("tool_calls") else ""}
 
 
 def _chat_part(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,17 +116,17 @@ def _items_of(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
         if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
             raise _NoCounterpart
         content = "".join(texts)
-    said = [{"type": "message", "role": "assistant", "content": content}] if content or not calls else []
-    return [*said, *(_call_item(call) for call in calls)]
-
-
-def _call_item(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function")
-    # The result of a custom call has a type of its own in items, which its chat message does not show.
-    if not isinstance(function, dict):
-        raise _NoCounterpart
-    named = {"name": function.get("name"), "arguments": function.get("arguments") or "{}"}
-    return {"type": "function_call", "call_id": call.get("id"), **named}
+    said: list[dict[str, Any]] = []
+    if content or not calls:
+        said.append({"type": "message", "role": "assistant", "content": content})
+    for call in calls:
+        function = call.get("function")
+        # The result of a custom call has a type of its own in items, which its chat message does not show.
+        if not isinstance(function, dict):
+            raise _NoCounterpart
+        named = {"name": function.get("name"), "arguments": function.get("arguments") or "{}"}
+        said.append({"type": "function_call", "call_id": call.get("id"), **named})
+    return said
 
 
 def _item_part(part: Mapping[str, Any]) -> dict[str, Any]:
