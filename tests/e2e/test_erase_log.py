@@ -12,7 +12,7 @@ from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
-from palimpsest.proxy.pepper import Pepper
+from palimpsest.proxy.server_secrets import Pepper
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from palimpsest.proxy.erasing import Erased, Forgetting
 from palimpsest.proxy.jobs import Again, Jobs
+from palimpsest.proxy.model_facts import ModelTokens
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.token_counts import ModelTokens
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.sqlite.driver import driver
 from palimpsest.storage.store import Store, open_store

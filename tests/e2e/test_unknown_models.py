@@ -7,10 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+from palimpsest.proxy.destinations import LIFE_SECONDS, RefusalMemory
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.kept_answers import LIFE_SECONDS, RefusalMemory
-from palimpsest.proxy.model_facts import REMEMBERED_NAMES, Windows, WindowSources
-from palimpsest.proxy.token_counts import REMEMBERED_MODELS, REMEMBERED_TOOLS, Calibrations, ModelTokens
+from palimpsest.proxy.model_facts import (
+    REMEMBERED_COUNTERS,
+    REMEMBERED_NAMES,
+    REMEMBERED_TOOLS,
+    Calibrations,
+    ModelTokens,
+    Windows,
+    WindowSources,
+)
 from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, LearnedWindow
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import Store, open_store
@@ -75,7 +82,7 @@ async def test_tools_and_models_are_remembered_within_bounds(tmp_path: Path) -> 
         tokens.schema_tokens("m", raw[:-1] + b" " * (number % 97) + b"]")
         tokens.counter_of(f"made up {number}")
     tables = [table for table in vars(tokens).values() if isinstance(table, dict)]
-    assert sum(map(len, tables)) <= REMEMBERED_TOOLS + REMEMBERED_MODELS
+    assert sum(map(len, tables)) <= REMEMBERED_TOOLS + REMEMBERED_COUNTERS
     kept = [part for table in tables for key in table for part in key if isinstance(part, bytes)]
     assert max(map(len, kept)) <= 32
     store = await opened(tmp_path)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
+from palimpsest.proxy.erasing import Eraser, Forgetting, Retention, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
-from palimpsest.proxy.pepper import Pepper
-from palimpsest.proxy.retention import Retention
+from palimpsest.proxy.server_secrets import Pepper
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones

@@ -24,7 +24,7 @@ import msgspec
 from palimpsest.cli.terminal import utc
 from palimpsest.core.urls import without_password
 from palimpsest.errors import SettingsError, StoreUnavailable
-from palimpsest.proxy.pepper import PEPPER_BYTES, load_pepper
+from palimpsest.proxy.server_secrets import PEPPER_BYTES, load_pepper
 from palimpsest.settings.serving import Database
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.migrate import MISMATCHES, schema_state

@@ -16,7 +16,7 @@ from palimpsest.cli.start_checks import start_problems
 from palimpsest.cli.terminal import MODELS_SHOWN, Finding
 from palimpsest.core.urls import without_password
 from palimpsest.errors import PalimpsestError
-from palimpsest.proxy.pepper import load_pepper
+from palimpsest.proxy.server_secrets import load_pepper
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.migrate import MISMATCHES, schema_state

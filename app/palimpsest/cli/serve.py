@@ -33,7 +33,7 @@ from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
 from palimpsest.errors import PalimpsestError, SettingsError
 from palimpsest.main.application import Application, create_app
-from palimpsest.proxy.pepper import load_pepper
+from palimpsest.proxy.server_secrets import load_pepper
 from palimpsest.proxy.telemetry.siblings import Inboxes
 from palimpsest.settings.serving import Server
 from palimpsest.settings.settings import Settings

@@ -35,7 +35,6 @@ from palimpsest.main.upstreams import (
     opened_worker,
 )
 from palimpsest.proxy.access import Access, UnprovenNamespaces
-from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.answering.delivery import Delivery
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
@@ -48,25 +47,31 @@ from palimpsest.proxy.compacting.summaries import SummaryJobs
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import ContextLoader
-from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
+from palimpsest.proxy.destinations import KeptAnswers, RefusalMemory
+from palimpsest.proxy.erasing import Eraser, Forgetting, Retention, Scrubber, StoreWatch
 from palimpsest.proxy.exchange import Exchange
 from palimpsest.proxy.incoming import ASGIApp
 from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.journal.session_journal import SessionJournal
-from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
-from palimpsest.proxy.lookups.hidden_rounds import Replays
-from palimpsest.proxy.lookups.rounds import MixedTurns, RecallRounds, ToolExecutor
+from palimpsest.proxy.lookups import MixedTurns, RecallRounds, Replays, ToolExecutor
 from palimpsest.proxy.memory_blocks import MemoryBlocks
-from palimpsest.proxy.model_facts import ModelFacts, ModelPrices, Windows, WindowSources
+from palimpsest.proxy.model_facts import (
+    REMEMBERED_MODELS,
+    Calibrations,
+    ModelFacts,
+    ModelPrices,
+    ModelTokens,
+    Windows,
+    WindowSources,
+)
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.proxy.pepper import load_pepper, wrong_pepper
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
 from palimpsest.proxy.recall.searching import Searcher
 from palimpsest.proxy.recall.tools import RecallTools
 from palimpsest.proxy.reports import RequestLog
-from palimpsest.proxy.retention import Retention
+from palimpsest.proxy.server_secrets import AdminKey, load_pepper, wrong_pepper
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder
@@ -74,10 +79,8 @@ from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.resolver import References, Resolver, Transcripts
 from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.proxy.store_watch import StoreWatch
 from palimpsest.proxy.telemetry.metrics import Counts, Metrics
 from palimpsest.proxy.telemetry.siblings import Siblings
-from palimpsest.proxy.token_counts import REMEMBERED_MODELS, Calibrations, ModelTokens
 from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
 from palimpsest.settings.settings import (
     Settings,

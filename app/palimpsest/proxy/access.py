@@ -24,11 +24,10 @@ from palimpsest.core.wire.credentials import (
     key_digest,
 )
 from palimpsest.errors import AdminKeyRefused, NamespaceUnproven, StoreError, Unauthorized
-from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.incoming import Headers, Incoming
 from palimpsest.proxy.jobs import Jobs, logged
-from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.quotas import Quota, quota_of
+from palimpsest.proxy.server_secrets import AdminKey, Pepper
 from palimpsest.settings.serving import AccessSettings
 from palimpsest.storage.accounts import Accounts, KeyRow
 from palimpsest.storage.store import Store

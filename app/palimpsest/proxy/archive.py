@@ -17,9 +17,9 @@ from palimpsest.core.wire.responses.request import field_in, messages_in
 from palimpsest.errors import InvalidParameter, NotFound
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
+from palimpsest.proxy.model_facts import PRIMING_TOKENS
 from palimpsest.proxy.quotas import Quota
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.token_counts import PRIMING_TOKENS
 from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.exchanges import FinishedRequest

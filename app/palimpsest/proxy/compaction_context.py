@@ -65,7 +65,7 @@ from palimpsest.core.view.view import (
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.journal_rows import block_in
-from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay, Replays
+from palimpsest.proxy.lookups import NOTHING, Replay, Replays
 from palimpsest.proxy.model_facts import ModelFacts
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn, weight_of
 from palimpsest.storage.compactions import StoredCompaction

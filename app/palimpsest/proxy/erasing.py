@@ -1,9 +1,11 @@
-"""Erases a session or a namespace (P6): rows, the daily log, memory, and remains in the database's files.
+"""Erases sessions and namespaces (P6): rows, the daily log, memory, and remains in the database's files.
 
 A scrub is retried with growing delays while a reader or a store error prevents it. An erase is completed
 even if the client disconnects. What is held in memory is cleared at once, and again until nothing adds to it:
 a request or a job that began before the erase may cache texts of the session after it, and no cache asks whom
 its texts belong to.
+
+Sessions that are kept longer than the operator wants are erased too, and disk space is reserved for erasing.
 """
 
 from __future__ import annotations
@@ -20,16 +22,17 @@ import structlog
 from palimpsest.core.history.quotes import Pieces, all_words_of, pieces_of, quotation, quoted_bytes
 from palimpsest.errors import StoreError
 from palimpsest.proxy.archive import missing
-from palimpsest.proxy.jobs import Again, Jobs, offload, unless
+from palimpsest.proxy.jobs import Again, Jobs, logged, offload, unless
 from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.storage.database import Scrub
+from palimpsest.storage.database import Scrub, StoreFault
 from palimpsest.storage.erasure import Erasure, LoneRequest, RecentlyErased
+from palimpsest.storage.retention import NamespaceLimits, OldSession, RetentionLimits, due, own_limits
 from palimpsest.storage.store import Store
 
-# Share of the time that scrubbing may take: all writers wait while a file is rewritten.
+# Share of the time that scrubbing, and erasing what is old, may take: writers wait for a file being written.
 _SHARE = 0.1
 _scrub_log = structlog.get_logger("palimpsest.scrubbing")
 
@@ -374,3 +377,108 @@ def _those_that_quote(requests: Sequence[LoneRequest], pieces: Pieces) -> list[s
         if quoting is not None and quoted_bytes(quoting, pieces, one.at):
             found.append(one.session)
     return found
+
+
+_retention_log = structlog.get_logger("palimpsest.retention")
+# Seconds from the end of a run to the next one.
+_PAUSE_SECONDS = 3_600.0
+# Longer than the longest erase, which takes at most two minutes.
+_LEASE_SECONDS = 300.0
+_LEASE = "retention"
+
+
+class Retention:
+    """Erases what is due, under the limits in `general` and those of keys."""
+
+    def __init__(
+        self,
+        store: Store,
+        eraser: Eraser,
+        general: RetentionLimits,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._journal = store.journal
+        self._eraser = eraser
+        self._general = general
+        self._clock = clock
+        self._holder = store.journal.server or "sole"
+
+    async def keep_running(self) -> None:
+        """Run now and every hour until cancelled; a store error is logged."""
+        while True:
+            with logged(_retention_log, "retention_failed"):
+                await self.run()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def run(self) -> int:
+        """Erase what is due; returns how many sessions. None of them while another server does it."""
+        limits = NamespaceLimits(self._general, own_limits(await self._store.accounts.keys()))
+        if not limits or not await self._has_lease():
+            return 0
+        began, erased = time.monotonic(), 0
+        try:
+            while gone := await self._erased(await due(self._store.old_sessions, limits, self._clock())):
+                erased += gone
+        finally:
+            if erased:
+                self._eraser.scrubbing.begin()
+            await self._journal.release_lease(_LEASE, self._holder)
+        _retention_log.info("retention", sessions=erased, seconds=round(time.monotonic() - began, 1))
+        return erased
+
+    async def _erased(self, sessions: list[OldSession]) -> int:
+        count = 0
+        for old in sessions:
+            if not await self._has_lease():
+                break
+            began = time.monotonic()
+            count += await self._eraser.unused(old.namespace, old.session, old.updated_at)
+            await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
+        return count
+
+    async def _has_lease(self) -> bool:
+        """Take the lease, or renew it."""
+        return await self._journal.take_lease(_LEASE, self._holder, self._clock(), _LEASE_SECONDS)
+
+
+# A check costs 20 us; operators should not learn of a problem later than refused callers.
+_LOOK_SECONDS = 1.0
+# Checks between two attempts to restore the reserve: disk space is seldom freed faster.
+_RESERVE_LOOKS = 10
+_store_log = structlog.get_logger("palimpsest.store")
+
+
+class StoreWatch:
+    """Watches the store. `reserve_bytes` are kept free for erasing on a full disk; 0: none."""
+
+    def __init__(self, store: Store, reserve_bytes: int) -> None:
+        self._store = store
+        self._reserve_bytes = reserve_bytes
+        self._trouble: StoreFault | None = None
+        self._has_reserve = True
+
+    async def keep(self) -> None:
+        """Check until cancelled."""
+        looks = 0
+        while True:
+            self._noted(await asyncio.to_thread(self._store.trouble))
+            if looks % _RESERVE_LOOKS == 0 and self._trouble is None:
+                await self._kept_reserve()
+            looks += 1
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _noted(self, trouble: StoreFault | None) -> None:
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        if trouble is None:
+            _store_log.info("database_usable_again")
+        else:
+            _store_log.error("database_unusable", reason=trouble.reason, remedy=trouble.remedy)
+
+    async def _kept_reserve(self) -> None:
+        has = await self._store.keep_reserve(self._reserve_bytes)
+        if self._has_reserve and not has:
+            _store_log.warning("no_room_for_reserve", bytes=self._reserve_bytes)
+        self._has_reserve = has

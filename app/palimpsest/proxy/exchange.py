@@ -29,8 +29,7 @@ from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.jobs import offload
-from palimpsest.proxy.lookups.hidden_rounds import asked_for
-from palimpsest.proxy.lookups.rounds import MixedTurns
+from palimpsest.proxy.lookups import MixedTurns, asked_for
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import References, Resolver

@@ -37,10 +37,9 @@ from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import NotFound
 from palimpsest.proxy.archive import Archive, Place, missing
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
-from palimpsest.proxy.lookups.hidden_rounds import rounds_shown
-from palimpsest.proxy.model_facts import ModelPrices, Windows
+from palimpsest.proxy.lookups import rounds_shown
+from palimpsest.proxy.model_facts import PRIMING_TOKENS, Calibrations, ModelPrices, ModelTokens, Windows
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.token_counts import PRIMING_TOKENS, Calibrations, ModelTokens
 from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange

@@ -1,4 +1,4 @@
-"""Background tasks that outlive a request, and CPU work in threads beside the event loop.
+"""Background tasks that outlive a request, CPU work in threads, and places that are given in turn (H05).
 
 Cancelling the caller does not cancel a task started here; the application waits for all of them before it
 closes the store. Small work is cheaper done inline. In a thread it lets other requests proceed, except during
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -134,3 +135,54 @@ async def offload(weight: int, work: Callable[P, T], *args: P.args, **kwargs: P.
     if weight <= INLINE_WEIGHT:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+class FairPlaces:
+    """At most `places` holders. Owners are served in turn, the jobs of one owner in order of arrival."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        # The first owner is next; it moves to the end when it is served.
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    def waiting(self, who: str) -> int:
+        """How many jobs of the owner wait."""
+        return len(self._waiting.get(who, ()))
+
+    async def acquire(self, who: str) -> None:
+        """Take a place, waiting for one if needed. A cancelled wait takes none."""
+        if self._free:
+            self._free -= 1
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(granted)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Free the place, or pass it to the next waiter."""
+        while self._waiting:
+            who, line = next(iter(self._waiting.items()))
+            granted = line.popleft()
+            if line:
+                self._waiting.move_to_end(who)
+            else:
+                del self._waiting[who]
+            # The future of a cancelled waiter is done.
+            if not granted.done():
+                granted.set_result(None)
+                return
+        self._free += 1
+
+    @asynccontextmanager
+    async def place(self, who: str) -> AsyncIterator[None]:
+        """Hold a place for the duration of the block."""
+        await self.acquire(who)
+        try:
+            yield
+        finally:
+            self.release()

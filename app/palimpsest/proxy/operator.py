@@ -8,10 +8,10 @@ import structlog
 
 from palimpsest.errors import AdminDisabled, AdminKeyRefused, AdminMayNotRead, WrongAdminKey
 from palimpsest.proxy.access import Caller
-from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import Headers, Incoming
 from palimpsest.proxy.reports import printable
+from palimpsest.proxy.server_secrets import AdminKey
 from palimpsest.storage.namespaces import Namespaces
 
 # Names the namespace that the operator reads as.

@@ -18,8 +18,7 @@ from palimpsest.core.utc import DAY, day_of
 from palimpsest.core.view.compaction import Author
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
-from palimpsest.proxy.model_facts import ModelPrices, Windows
-from palimpsest.proxy.token_counts import Calibrations
+from palimpsest.proxy.model_facts import Calibrations, ModelPrices, Windows
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.exchange_log import LoggedExchange, Total
 from palimpsest.storage.history import SessionRow

@@ -1,4 +1,4 @@
-"""The limits an operator sets, and the sessions that are over them; `palimpsest.proxy.retention` erases them.
+"""The limits an operator sets, and the sessions that are over them; `palimpsest.proxy.erasing` erases them.
 
 Reads rows of all namespaces, and of each session as little as an erase needs. A session with an exchange in
 progress is never among them.

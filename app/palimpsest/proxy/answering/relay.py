@@ -32,8 +32,7 @@ from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.jobs import Jobs, offload
 from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
-from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
-from palimpsest.proxy.lookups.rounds import MixedTurns
+from palimpsest.proxy.lookups import HiddenRoundLog, MixedTurns
 from palimpsest.proxy.model_facts import Windows
 from palimpsest.proxy.recall.indexing import Indexer
 from palimpsest.proxy.sessions.reader import MessageReader

@@ -24,8 +24,7 @@ from palimpsest.errors import StoreError
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, LoopBreaker
 from palimpsest.proxy.compacting.summary_writer import NoSummary, SummaryWriter
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText, in_force
-from palimpsest.proxy.fair_places import FairPlaces
-from palimpsest.proxy.jobs import Jobs, logged
+from palimpsest.proxy.jobs import FairPlaces, Jobs, logged
 from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.turn import Turn
 from palimpsest.settings.compacting import CompactionSettings

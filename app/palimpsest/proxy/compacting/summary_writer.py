@@ -42,8 +42,8 @@ from palimpsest.core.wire.responses.question import has_unreadable_reasoning, pr
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Breaker, Cause
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
+from palimpsest.proxy.destinations import KeptAnswers
 from palimpsest.proxy.jobs import logged
-from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.turn import Turn
 from palimpsest.storage.journal import Journal, TokensSpent

@@ -28,7 +28,7 @@ from palimpsest.core.runtime.snapshot import (
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.view import applicable, cut_in, view_of
 from palimpsest.proxy.archive import Archive, missing
-from palimpsest.proxy.token_counts import ModelTokens
+from palimpsest.proxy.model_facts import ModelTokens
 from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.history import SessionRow

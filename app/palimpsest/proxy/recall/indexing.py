@@ -16,8 +16,7 @@ import structlog
 from palimpsest.core.recall.searchable_text import index_words, known_words, message_text, summary_text
 from palimpsest.errors import BackgroundFailed, RecallDisabled, StoreError
 from palimpsest.proxy.background import Background
-from palimpsest.proxy.fair_places import FairPlaces
-from palimpsest.proxy.jobs import Jobs, logged, unless
+from palimpsest.proxy.jobs import FairPlaces, Jobs, logged, unless
 from palimpsest.storage.journal import Journal
 from palimpsest.storage.search import Indexed, RecallRow, Search, Stretch
 
