@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from palimpsest.storage.sqlite import database
-from palimpsest.storage.sqlite.driver import Connection, Synchronous, writable
-from palimpsest.storage.sqlite.writer import Commits
+from palimpsest.storage.sqlite_database import Commits
+from palimpsest.storage.sqlite_files import Connection, Synchronous, writable
 
 from benchmarks.kill_loop import server
 from tests.e2e.test_promises_kill import sessions, transcript

@@ -18,7 +18,7 @@ from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.erasure import RecentlyErased
 from palimpsest.storage.migrate import migrate
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import open_store
 
 from tests.core.runtime.records import NEW_YEAR, compaction

@@ -17,7 +17,7 @@ from palimpsest.proxy.model_facts import ModelTokens
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.storage.migrate import migrate
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import Store, open_store
 
 from tests.kit.chat import Chat

@@ -11,8 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from palimpsest.storage.address import sqlite_path
-from palimpsest.storage.migrate import migrate
+from palimpsest.storage.migrate import migrate, sqlite_path
 
 
 async def migrated(url: str) -> None:

@@ -17,7 +17,7 @@ from palimpsest.storage.erasure import OF_NAMESPACE, OF_SESSION
 from palimpsest.storage.exchange_units import Variant
 from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow
 from palimpsest.storage.migrate import with_connection
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import Store, open_store
 from palimpsest.storage.tables import METADATA
 from sqlalchemy import Connection, text

@@ -28,9 +28,9 @@ from palimpsest.storage import (
     sql,
     store,
 )
-from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.database import Compiler, Statement
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.migrate import sqlite_path
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.tables import METADATA
 from sqlalchemy.dialects import sqlite
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from palimpsest.storage.address import is_there, sqlite_path
-from palimpsest.storage.migrate import MISMATCHES, migrate, schema_state
+from palimpsest.storage.migrate import MISMATCHES, is_there, migrate, schema_state, sqlite_path
 
 
 async def migrated(url: str) -> None:

@@ -37,10 +37,8 @@ from palimpsest.proxy.server_secrets import load_pepper
 from palimpsest.proxy.telemetry.siblings import Inboxes
 from palimpsest.settings.serving import Server
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.address import sqlite_path
-from palimpsest.storage.migrate import schema_of_this_version
-from palimpsest.storage.opening import bound_pepper
-from palimpsest.storage.sqlite.driver import sqlite_version
+from palimpsest.storage.migrate import bound_pepper, schema_of_this_version, sqlite_path
+from palimpsest.storage.sqlite_files import sqlite_version
 from palimpsest.tokenizer.counting import Tokenizer
 
 # Of glibc's `mallopt`. Other libraries have none.

@@ -94,8 +94,7 @@ from palimpsest.settings.settings import (
 )
 from palimpsest.settings.upstreams import SummarizerSettings
 from palimpsest.storage.erasure import RecentlyErased
-from palimpsest.storage.opening import bound_pepper
-from palimpsest.storage.retention import RetentionLimits
+from palimpsest.storage.migrate import bound_pepper
 from palimpsest.storage.store import open_store
 from palimpsest.tokenizer.counting import Counter, Tokenizer
 from palimpsest.upstream.models import (
@@ -311,9 +310,7 @@ class Parts:
             access=self.access,
             compacts=settings.upstream.compaction_requests != "upstream",
         )
-        # Keys may get limits while the server runs.
-        general = RetentionLimits(settings.retention.days, settings.retention.max_bytes)
-        return front, Retention(store, self.erasure, general)
+        return front, Retention(store, self.erasure, settings.retention.days, settings.retention.max_bytes)
 
     def _wire_recall(self) -> None:
         """The index, search, the recall tools, and what offers them to models and runs their calls."""

@@ -29,7 +29,7 @@ from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.database import Scrub, StoreFault
 from palimpsest.storage.erasure import Erasure, LoneRequest, RecentlyErased
-from palimpsest.storage.retention import NamespaceLimits, OldSession, RetentionLimits, due, own_limits
+from palimpsest.storage.namespaces import OldSession
 from palimpsest.storage.store import Store
 
 # Share of the time that scrubbing, and erasing what is old, may take: writers wait for a file being written.
@@ -388,19 +388,22 @@ _LEASE = "retention"
 
 
 class Retention:
-    """Erases what is due, under the limits in `general` and those of keys."""
+    """Erases what is due: sessions older than `days`, of namespaces over `max_bytes`; 0: no limit.
+
+    Keys may have limits of their own.
+    """
 
     def __init__(
         self,
         store: Store,
         eraser: Eraser,
-        general: RetentionLimits,
+        days: int,
+        max_bytes: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._journal = store.journal
         self._eraser = eraser
-        self._general = general
+        self._general = days, max_bytes
         self._clock = clock
         self._holder = store.journal.server or "sole"
 
@@ -413,21 +416,24 @@ class Retention:
 
     async def run(self) -> int:
         """Erase what is due; returns how many sessions. None of them while another server does it."""
-        limits = NamespaceLimits(self._general, own_limits(await self._store.accounts.keys()))
-        if not limits or not await self._has_lease():
+        there = self._store.namespaces
+        # Keys may get limits while the server runs.
+        limits = await there.limits(*self._general)
+        if not any(map(any, limits.values())) or not await self._has_lease():
             return 0
         began, erased = time.monotonic(), 0
         try:
-            while gone := await self._erased(await due(self._store.old_sessions, limits, self._clock())):
+            while gone := await self._erased(await there.due(limits, self._clock())):
                 erased += gone
         finally:
             if erased:
                 self._eraser.scrubbing.begin()
-            await self._journal.release_lease(_LEASE, self._holder)
+            await self._store.journal.release_lease(_LEASE, self._holder)
         _retention_log.info("retention", sessions=erased, seconds=round(time.monotonic() - began, 1))
         return erased
 
-    async def _erased(self, sessions: list[OldSession]) -> int:
+    async def _erased(self, sessions: Sequence[OldSession]) -> int:
+        """How many are gone until another server has the lease."""
         count = 0
         for old in sessions:
             if not await self._has_lease():
@@ -439,7 +445,7 @@ class Retention:
 
     async def _has_lease(self) -> bool:
         """Take the lease, or renew it."""
-        return await self._journal.take_lease(_LEASE, self._holder, self._clock(), _LEASE_SECONDS)
+        return await self._store.journal.take_lease(_LEASE, self._holder, self._clock(), _LEASE_SECONDS)
 
 
 # A check costs 20 us; operators should not learn of a problem later than refused callers.
@@ -462,23 +468,16 @@ class StoreWatch:
         """Check until cancelled."""
         looks = 0
         while True:
-            self._noted(await asyncio.to_thread(self._store.trouble))
-            if looks % _RESERVE_LOOKS == 0 and self._trouble is None:
-                await self._kept_reserve()
+            trouble, before = await asyncio.to_thread(self._store.trouble), self._trouble
+            self._trouble = trouble
+            if trouble is None and before is not None:
+                _store_log.info("database_usable_again")
+            elif trouble is not None and trouble != before:
+                _store_log.error("database_unusable", reason=trouble.reason, remedy=trouble.remedy)
+            if looks % _RESERVE_LOOKS == 0 and trouble is None:
+                has = await self._store.keep_reserve(self._reserve_bytes)
+                if self._has_reserve and not has:
+                    _store_log.warning("no_room_for_reserve", bytes=self._reserve_bytes)
+                self._has_reserve = has
             looks += 1
             await asyncio.sleep(_LOOK_SECONDS)
-
-    def _noted(self, trouble: StoreFault | None) -> None:
-        if trouble == self._trouble:
-            return
-        self._trouble = trouble
-        if trouble is None:
-            _store_log.info("database_usable_again")
-        else:
-            _store_log.error("database_unusable", reason=trouble.reason, remedy=trouble.remedy)
-
-    async def _kept_reserve(self) -> None:
-        has = await self._store.keep_reserve(self._reserve_bytes)
-        if self._has_reserve and not has:
-            _store_log.warning("no_room_for_reserve", bytes=self._reserve_bytes)
-        self._has_reserve = has

@@ -255,7 +255,7 @@ class Overviews:
         for key in await self.store.accounts.keys():
             keys[key.namespace].append(key)
         stored = await there.stored(ids)
-        sizes = await self.store.old_sessions.sizes()
+        sizes = await there.sizes()
         turns = await there.turns(ids, now - DAY, today)
         dollars = await self._dollars(ids, today)
         return [

@@ -20,10 +20,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from palimpsest.errors import SchemaMismatch, SettingsError
-from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.journal import OPEN_FAILED
-from palimpsest.storage.migrate import MISMATCHES, connected, migrate, schema_state
-from palimpsest.storage.sqlite.files import ServerLock
+from palimpsest.storage.migrate import MISMATCHES, connected, migrate, schema_state, sqlite_path
+from palimpsest.storage.sqlite_files import ServerLock
 from palimpsest.storage.tables import (
     HEARTBEAT,
     LEASES,

@@ -1,7 +1,7 @@
-"""Migrates a database to this program's schema, and tells whether it is current.
+"""Which database an address names; migrates it, tells whether its schema is this program's, and opens it.
 
-Opening a store never migrates; the command that serves a SQLite file calls `migrate` first. Most starts have
-nothing to migrate, so Alembic is imported only where it is used.
+Opening never migrates: a schema that is not current is refused, and the command that serves a SQLite file
+calls `migrate` first. Most starts have nothing to migrate, so Alembic is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -11,17 +11,47 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+import sqlalchemy as sa
 from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from palimpsest.core.urls import without_password
 from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from palimpsest.storage.address import is_there, postgres_driver, sqlite_path
+from palimpsest.storage.database import SqlDatabase
 from palimpsest.storage.search_index import make_word_index
-from palimpsest.storage.sqlite.driver import Connection as SqliteConnection
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_database import SqliteDatabase
+from palimpsest.storage.sqlite_files import Connection as SqliteConnection
+from palimpsest.storage.sqlite_files import Synchronous, driver
+from palimpsest.storage.tables import PEPPER
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of `sqlite:///path`; None for another database."""
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+def is_there(path: Path) -> bool:
+    """Whether the file exists. StoreUnavailable when nobody can say: a closed folder, a name too long."""
+    try:
+        return path.exists()
+    except OSError as failure:
+        raise StoreUnavailable(f"the database {path} cannot be opened: {failure.strerror}") from failure
+
+
+def postgres_driver() -> ModuleType:
+    """asyncpg, which is an optional dependency. SettingsError without it."""
+    try:
+        import asyncpg
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "database.url: PostgreSQL needs a driver: pip install 'palimpsest[postgres]'."
+        ) from None
+    return asyncpg
+
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -203,3 +233,37 @@ def _connected(path: Path) -> SqliteConnection:
     # What a migration drops is zeroed.
     connection.execute("PRAGMA secure_delete=ON")
     return connection
+
+
+async def open_database(url: str, synchronous: Synchronous, deadline_seconds: float) -> SqlDatabase:
+    """The open database, which the caller closes; `palimpsest.storage.store` says what raises what."""
+    path = sqlite_path(url)
+    if path is not None and not is_there(path):
+        raise SchemaMismatch(
+            f"database.url: there is no database at {path.absolute()}. Is that the proxy's? Its first start"
+            " makes it, or `palimpsest db migrate`."
+        )
+    state = await schema_state(url)
+    if state == "behind":
+        raise SchemaMismatch(f"{without_password(url)} is not migrated: run `palimpsest db migrate`.")
+    if state in MISMATCHES:
+        raise SchemaMismatch(f"{without_password(url)} cannot be used: {MISMATCHES[state]}")
+    if path is not None:
+        return SqliteDatabase(path, synchronous, deadline_seconds)
+    from palimpsest.storage.postgres_database import open_postgres
+
+    return await open_postgres(url, deadline_seconds)
+
+
+async def bound_pepper(url: str) -> bytes | None:
+    """The fingerprint of the pepper that the database at `url` belongs to; None before its first start.
+
+    None, too, where the schema is not current. Only reads, so it may run beside a server.
+    """
+    if await schema_state(url) != "current":
+        return None
+
+    def read(connection: sa.Connection) -> bytes | None:
+        return connection.execute(sa.select(PEPPER.c.fingerprint)).scalar()
+
+    return await with_connection(url, read)

@@ -26,7 +26,7 @@ from sqlalchemy.types import NullType
 from palimpsest.errors import SettingsError
 from palimpsest.storage.database import Params, SqlDatabase, Step, p, rows_of, step
 from palimpsest.storage.sql import Where, literal, of_namespace
-from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
+from palimpsest.storage.sqlite_files import has_word_index, sqlite_version
 from palimpsest.storage.tables import RECALL_MARKS, RECALL_WORDS
 
 # The rowids per session: an entry's is the session's number times this, plus the arrival.
