@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from palimpsest.errors import StoreUnavailable
 from palimpsest.proxy.access import UnprovenNamespaces
+from palimpsest.proxy.daily_log import DailyLog
 from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
-from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.server_secrets import Pepper
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader

@@ -47,13 +47,12 @@ from palimpsest.proxy.compacting.summaries import SummaryJobs
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import ContextLoader
+from palimpsest.proxy.daily_log import DailyLog
 from palimpsest.proxy.destinations import KeptAnswers, RefusalMemory
 from palimpsest.proxy.erasing import Eraser, Forgetting, Retention, Scrubber, StoreWatch
 from palimpsest.proxy.exchange import Exchange
 from palimpsest.proxy.incoming import ASGIApp
 from palimpsest.proxy.jobs import Again, Jobs
-from palimpsest.proxy.journal.daily_log import DailyLog
-from palimpsest.proxy.journal.session_journal import SessionJournal
 from palimpsest.proxy.lookups import MixedTurns, RecallRounds, Replays, ToolExecutor
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.model_facts import (
@@ -68,10 +67,10 @@ from palimpsest.proxy.model_facts import (
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
-from palimpsest.proxy.recall.searching import Searcher
-from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.recall.tools import RecallTools, Searcher
 from palimpsest.proxy.reports import RequestLog
 from palimpsest.proxy.server_secrets import AdminKey, load_pepper, wrong_pepper
+from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder

@@ -22,8 +22,8 @@ import structlog
 from palimpsest.core.history.quotes import Pieces, all_words_of, pieces_of, quotation, quoted_bytes
 from palimpsest.errors import StoreError
 from palimpsest.proxy.archive import missing
+from palimpsest.proxy.daily_log import DailyLog
 from palimpsest.proxy.jobs import Again, Jobs, logged, offload, unless
-from palimpsest.proxy.journal.daily_log import DailyLog
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones

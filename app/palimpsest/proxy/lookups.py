@@ -35,7 +35,6 @@ from palimpsest.core.recall.rounds.offer import may_offer, offering, schemas
 from palimpsest.core.recall.rounds.responses import answer_for_prompt
 from palimpsest.core.recall.tool_calls import DESCRIBE
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.core.view.view import cut_in, kept_in
 from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.chat_answers import AnsweredChoice, WholeAnswer
 from palimpsest.core.wire.json_text import decoded
@@ -43,13 +42,21 @@ from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.core.wire.streams import FrameSplitter, LineSplitter, data_of, data_of_line
 from palimpsest.errors import InvalidField, UpstreamCut
-from palimpsest.proxy.answer_kinds import HeldAnswer, IncomingAnswer, Kind, framed, kind_of, read_of
+from palimpsest.proxy.archive import rounds_shown
 from palimpsest.proxy.destinations import Destinations, RefusalMemory
-from palimpsest.proxy.incoming import Headers, Incoming
+from palimpsest.proxy.incoming import (
+    Headers,
+    HeldAnswer,
+    Incoming,
+    IncomingAnswer,
+    Kind,
+    framed,
+    kind_of,
+    read_of,
+)
 from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.proxy.model_facts import ModelTokens
-from palimpsest.proxy.recall.searching import Where
-from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.recall.tools import RecallTools, Where
 from palimpsest.proxy.sessions.recorder import state_of_status
 from palimpsest.proxy.turn import ForwardedView, Outcome, Subject, Turn
 from palimpsest.settings.compacting import RecallSettings
@@ -205,25 +212,6 @@ class Replays:
             self.exchanges, subject.namespace, subject.session, talk, current, offered.wire
         )
         return replace(offered, rounds=rounds, talk=weighed(talk, rounds)) if rounds else offered
-
-
-async def rounds_shown(
-    exchanges: Exchanges,
-    namespace: str,
-    session: str,
-    talk: Conversation,
-    current: Compaction | None,
-    wire: Wire,
-) -> Mapping[int, HiddenRounds]:
-    """The hidden rounds of the answers that `current` leaves in the view, in the form of `wire`.
-
-    By the index of their answer; those without a form on that wire are left out. StoreError.
-    """
-    shown = (*kept_in(current, talk), *range(cut_in(current, talk), len(talk.messages)))
-    answers = {talk.chains[index]: index for index in shown if talk.messages[index].role == "assistant"}
-    found = await exchanges.hidden_rounds(namespace, session, list(answers)) if answers else {}
-    rounds = {answers[chain]: hidden.translated(wire) for chain, hidden in found.items()}
-    return {index: hidden for index, hidden in rounds.items() if hidden is not None}
 
 
 def asked_for(incoming: Incoming) -> str:

@@ -13,12 +13,12 @@ from typing import Literal
 from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import UpstreamError
-from palimpsest.proxy.answer_kinds import IncomingAnswer, kind_of, read_of
 from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, words_sent
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.relay import Refusal, Relay, RelayMeans
 from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destinations, KeptAnswers
+from palimpsest.proxy.incoming import IncomingAnswer, kind_of, read_of
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups import HiddenRoundLog, RecallRounds
 from palimpsest.proxy.reports import compaction_comment, exchange_headers

@@ -23,7 +23,7 @@ from palimpsest.errors import Conflict, InvalidView, StoreError
 from palimpsest.proxy.compacting.summaries import Job, SummaryJobs
 from palimpsest.proxy.compaction_context import BY_CODE, CompactionContext
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.journal.session_journal import SessionJournal
+from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.telemetry.metrics import Counts
 from palimpsest.storage.store import Store
 

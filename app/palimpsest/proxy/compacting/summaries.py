@@ -25,7 +25,7 @@ from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, LoopBreaker
 from palimpsest.proxy.compacting.summary_writer import NoSummary, SummaryWriter
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText, in_force
 from palimpsest.proxy.jobs import FairPlaces, Jobs, logged
-from palimpsest.proxy.journal.session_journal import SessionJournal
+from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.turn import Turn
 from palimpsest.settings.compacting import CompactionSettings
 from palimpsest.storage.compactions import Prepared
