@@ -149,8 +149,8 @@ async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
 async def test_nothing_is_written_of_what_is_gone(tmp_path: Path) -> None:
     gone = RecentlyErased()
     log = DailyLog(tmp_path, gone)
-    gone.add(("ns", "s"))
-    gone.add(("swept", ""))
+    gone["ns", "s"] = True
+    gone["swept", ""] = True
     await written(log, "s", WORD)
     await written(log, "any", WORD, namespace="swept")
     assert texts(tmp_path) == {}

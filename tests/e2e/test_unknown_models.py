@@ -16,7 +16,6 @@ from palimpsest.proxy.model_facts import (
     Calibrations,
     ModelTokens,
     Windows,
-    WindowSources,
 )
 from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, LearnedWindow
 from palimpsest.storage.migrate import migrate
@@ -44,7 +43,7 @@ def windows_in(store: Store, jobs: Jobs, *stated: int | None) -> Windows:
     def unknown(model: str) -> None:
         return None
 
-    return Windows(store.accounts, jobs, WindowSources(lambda _: "u", unknown, ask, unknown, 100_000, 5.0))
+    return Windows(store.accounts, jobs, lambda _: "u", unknown, ask, unknown, 100_000, 5.0)
 
 
 async def test_what_is_learned_ends_with_a_larger_answer_a_new_statement_and_a_day(tmp_path: Path) -> None:

@@ -62,7 +62,6 @@ from palimpsest.proxy.model_facts import (
     ModelPrices,
     ModelTokens,
     Windows,
-    WindowSources,
 )
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.quotas import Quotas
@@ -242,7 +241,9 @@ class Parts:
             there = destinations.of(model)
             return await window_from_upstream(there.upstream, there.asked_for(model), headers, seconds, names)
 
-        sources = WindowSources(
+        return Windows(
+            self.store.accounts,
+            self.jobs,
             upstream=lambda model: without_query(destinations.of(model).upstream.url("/")),
             configured=lru_cache(REMEMBERED_MODELS)(partial(configured_window, settings)),
             ask=ask,
@@ -250,7 +251,6 @@ class Parts:
             default_tokens=to_policy(settings, "").assumed_window_tokens,
             lookup_seconds=seconds,
         )
-        return Windows(self.store.accounts, self.jobs, sources)
 
     def front(self, pages: Callable[[], ASGIApp], metrics: MetricsPage | None) -> tuple[Front, Retention]:
         """The whole application, with `pages` at the first request for one; and what erases old sessions."""
@@ -444,7 +444,7 @@ class Parts:
             self.prices.known,
             self.store,
             lambda: self.log.open,
-            lambda: self.jobs.open + self.chores.open,
+            lambda: len(self.jobs.running) + len(self.chores.running),
         )
         if siblings is not None:
             stack.callback(siblings.answer_with(metrics.packed, self.chores))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from palimpsest.proxy.quotas import Quota, quota_of
 from palimpsest.proxy.server_secrets import AdminKey, Pepper
 from palimpsest.settings.serving import AccessSettings
 from palimpsest.storage.accounts import Accounts, KeyRow
+from palimpsest.storage.database import Recent
 from palimpsest.storage.store import Store
 
 # Sweeps within the lifetime of an unproven namespace.
@@ -132,7 +132,7 @@ class Access:
         self._admin_key = admin_key
         self._names = names
         self._identity_headers = tuple(name.lower().encode("latin-1") for name in rules.identity_headers)
-        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._known: Recent[bytes, tuple[Caller, float]] = Recent(REMEMBERED)
         # By a valid key's id, when its use was stored.
         self._used: dict[str, float] = {}
 
@@ -159,8 +159,6 @@ class Access:
         # An unproven namespace is not cached: another server on the same database may erase it.
         if (await self._accounts.status(caller.namespace)).proven:
             self._known[digest] = (caller, now + seconds)
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
         return caller
 
     async def still_admits(self, incoming: Incoming, namespace: str) -> bool:

@@ -48,7 +48,7 @@ from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.turn import ReadBranch
 from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
-from palimpsest.storage.exchanges import Exchanges, FinishedRequest
+from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import Head, MessageRow, SessionRow
 from palimpsest.storage.store import Store
 
@@ -90,13 +90,14 @@ class Archive:
         row = await self.session(namespace, name)
         heads = await self.store.history.heads(namespace, row.id)
         if branch is None:
-            return _at(namespace, row, heads[0], heads) if heads else Place(namespace, row, b"", b"", True)
+            chain, preamble = (heads[0].chain, heads[0].preamble) if heads else (b"", b"")
+            return Place(namespace, row, chain, preamble, True)
         digits = _digits(branch)
         found = [head for head in heads if head.chain.hex().startswith(digits)]
         if len(found) > 1:
             raise InvalidParameter("More than one branch begins so; give more digits.", param="branch")
         if found:
-            return _at(namespace, row, found[0], heads)
+            return Place(namespace, row, found[0].chain, found[0].preamble, found[0] is heads[0])
         message = await self.message_in(namespace, row, branch)
         return await self.up_to(namespace, row, message.chain)
 
@@ -135,9 +136,15 @@ class Archive:
         raws = await self.store.history.preamble(place.namespace, place.row.id, place.preamble)
         preamble = await self.reader.read_stored(messages_in(raws), model)
         messages = await self.reader.read_stored([row.body for row in rows], model)
-        weight = MESSAGE_WEIGHT * len(messages)
-        talk = await offload(weight, _listed, preamble, messages, chains, place.namespace)
-        fixed = _fixed_tokens(talk, asked)
+        # As the client sends it: compactions refer to the digests of its list.
+        sent = await offload(MESSAGE_WEIGHT * len(messages), chains_of, messages, seed_of(place.namespace))
+        talk = Conversation(tuple(preamble), tuple(messages), sent, chains)
+        # Of the newest request's prompt what is beside its messages, mostly tool schemas.
+        fixed = PRIMING_TOKENS
+        if asked is not None:
+            at = talk.position(asked.head)
+            said = (*talk.preamble, *(talk.messages if at is None else talk.messages[: at + 1]))
+            fixed = max(fixed, asked.tokens_full - sum(message.tokens for message in said))
         return ReadBranch(place.namespace, place.row, talk, headers, quota, model, fixed, rows)
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
@@ -176,28 +183,6 @@ async def session_named(store: Store, namespace: str, name: str) -> SessionRow |
 def missing() -> NotFound:
     """The error for what does not exist or belongs to another caller: the same message (rule 25)."""
     return NotFound("There is nothing here, or it is not yours.")
-
-
-def _fixed_tokens(talk: Conversation, asked: FinishedRequest | None) -> int:
-    """Tokens of the newest request's prompt besides its messages, mostly tool schemas."""
-    if asked is None:
-        return PRIMING_TOKENS
-    place = talk.position(asked.head)
-    sent = talk.messages if place is None else talk.messages[: place + 1]
-    said = sum(message.tokens for message in (*talk.preamble, *sent))
-    return max(PRIMING_TOKENS, asked.tokens_full - said)
-
-
-def _listed(
-    preamble: Sequence[Message], messages: Sequence[Message], names: Sequence[bytes], namespace: str
-) -> Conversation:
-    """The branch with the chain digests of the list as the client sends it, which compactions refer to."""
-    chains = chains_of(messages, seed_of(namespace))
-    return Conversation(tuple(preamble), tuple(messages), chains, tuple(names))
-
-
-def _at(namespace: str, row: SessionRow, head: Head, heads: Sequence[Head]) -> Place:
-    return Place(namespace, row, head.chain, head.preamble, head is heads[0])
 
 
 def _digits(ident: str) -> str:
@@ -446,8 +431,17 @@ class ExchangeViews:
         if talk is None:
             lines = await offload(len(made.summary), lines_of, made.summary, [])
             return Folding(found, is_newest, None, (), 0, lines)
-        weight = MESSAGE_WEIGHT * len(talk.messages) + len(made.summary)
-        return await offload(weight, _folding, found, is_newest, before, talk)
+
+        def folding() -> Folding:
+            folded = folded_in(made, talk)
+            lines = [
+                replace(line, sources=tuple(folded[at] for at in line.sources))
+                for line in lines_of(made.summary, [text_with_calls(talk.messages[at]) for at in folded])
+            ]
+            since = cut_in(before, talk) if before is not None and applies(before, talk) else 0
+            return Folding(found, is_newest, talk, folded, since, lines)
+
+        return await offload(MESSAGE_WEIGHT * len(talk.messages) + len(made.summary), folding)
 
     async def followed(self, namespace: str, row: SessionRow) -> list[Followed]:
         """What followed each compaction of the session's default branch, oldest first."""
@@ -457,24 +451,32 @@ class ExchangeViews:
         made = {one.compaction.id: one.compaction for one in stored}
         turns = (await self.store.exchange_log.page(namespace, row.id, NEWEST, MOST_TURNS))[::-1]
         weight = MESSAGE_WEIGHT * len(talk.messages)
-        spans = await offload(weight + MESSAGE_WEIGHT * len(turns), _spans, turns, talk)
+        places = {name: at for at, name in enumerate(talk.names)}
+        # The first turn under each compaction; what follows it ends before that of the next one.
+        firsts: dict[str, int] = {}
+        for at, (_, one) in enumerate(turns):
+            if one.compaction is not None and one.head in places:
+                firsts.setdefault(one.compaction, at)
         recalled = await self.store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
         payloads = ((event.seq, decoded(event.payload)) for event in recalled)
         asked_at = [seq for seq, said in payloads if isinstance(said, dict) and said.get("via") == "model"]
         prices = await self.prices.known(row.model)
         found = []
-        for span in spans:
-            if (compaction := made.get(span.compaction)) is None:
+        for at, end in pairwise([*firsts.values(), len(turns)]):
+            (number, first), is_last = turns[at], end == len(turns)
+            if (compaction := made.get(first.compaction or "")) is None:
                 continue
-            first, ratio = span.turns[0], self.ratio_of(namespace, span.turns[0])
-            after = await offload(weight, aftermath_of, talk, compaction, span.start, span.end)
-            lookups = sum(first.arrival <= seq < span.until for seq in asked_at)
-            under = [one for one in span.turns if one.compaction == compaction.id]
+            ratio = self.ratio_of(namespace, first)
+            stop = len(talk.messages) if is_last else places[turns[end][1].head] + 1
+            after = await offload(weight, aftermath_of, talk, compaction, places[first.head] + 1, stop)
+            until = NEWEST if is_last else turns[end][1].arrival
+            lookups = sum(first.arrival <= seq < until for seq in asked_at)
+            under = [one for _, one in turns[at:end] if one.compaction == compaction.id]
             found.append(
                 Followed(
                     compaction=compaction,
-                    since=span.number,
-                    turns=len(span.turns),
+                    since=number,
+                    turns=end - at,
                     after=after,
                     lookups=lookups,
                     repeated_cost=None
@@ -576,53 +578,3 @@ class Folding:
     folded: Sequence[int]
     since: int
     lines: Sequence[SummaryLine]
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """The turns of a branch from the first under a compaction to the next compaction.
-
-    `number` is the first one's; `until` the arrival of the one after them. `start` and `end`: the messages
-    that they brought.
-    """
-
-    compaction: str
-    number: int
-    turns: Sequence[LoggedExchange]
-    until: int
-    start: int
-    end: int
-
-
-def _spans(turns: Sequence[tuple[int, LoggedExchange]], talk: Conversation) -> list[_Span]:
-    """The spans of a session's turns (oldest first), in their order."""
-    places = {name: at for at, name in enumerate(talk.names)}
-    firsts: dict[str, int] = {}
-    for at, (_, one) in enumerate(turns):
-        if one.compaction is not None and one.head in places:
-            firsts.setdefault(one.compaction, at)
-    spans = []
-    for at, end in pairwise([*firsts.values(), len(turns)]):
-        (number, first), is_last = turns[at], end == len(turns)
-        spans.append(
-            _Span(
-                compaction=first.compaction or "",
-                number=number,
-                turns=[one for _, one in turns[at:end]],
-                until=NEWEST if is_last else turns[end][1].arrival,
-                start=places[first.head] + 1,
-                end=len(talk.messages) if is_last else places[turns[end][1].head] + 1,
-            )
-        )
-    return spans
-
-
-def _folding(
-    stored: StoredCompaction, is_newest: bool, before: Compaction | None, talk: Conversation
-) -> Folding:
-    made = stored.compaction
-    folded = folded_in(made, talk)
-    lines = lines_of(made.summary, [text_with_calls(talk.messages[at]) for at in folded])
-    lines = [replace(line, sources=tuple(folded[at] for at in line.sources)) for line in lines]
-    since = cut_in(before, talk) if before is not None and applies(before, talk) else 0
-    return Folding(stored, is_newest, talk, folded, since, lines)

@@ -66,10 +66,15 @@ class Background:
 
         `weight`: the bytes that it reads. BackgroundFailed when it raised, or the process died over it.
         """
-        if not self._is_worth(weight):
-            return await asyncio.to_thread(work, *args, **kwargs)
+        if self._process is None:
+            now = time.monotonic()
+            if now - self._since > WINDOW_SECONDS:
+                self._since, self._bytes = now, 0
+            self._bytes += weight
+            if self._bytes < self._start_bytes:
+                return await asyncio.to_thread(work, *args, **kwargs)
         try:
-            return cast(T, await self._jobs.finish(self._answered(pickle.dumps((work, args, kwargs)))))
+            return cast(T, await self._jobs.finish(self._tried(pickle.dumps((work, args, kwargs)))))
         except OSError as error:
             _log.warning("background_process_not_started", error=type(error).__name__)
             return await asyncio.to_thread(work, *args, **kwargs)
@@ -92,25 +97,16 @@ class Background:
             process.kill()
         return process
 
-    def _is_worth(self, weight: int) -> bool:
-        if self._process is not None:
-            return True
-        now = time.monotonic()
-        if now - self._since > WINDOW_SECONDS:
-            self._since, self._bytes = now, 0
-        self._bytes += weight
-        return self._bytes >= self._start_bytes
-
-    async def _answered(self, asked: bytes) -> Any:
+    async def _tried(self, asked: bytes) -> Any:
         async with self._turn:
             if self._idle is not None:
                 self._idle.cancel()
             try:
-                return await self._tried(asked)
+                return await self._answered(asked)
             finally:
                 self._idle = asyncio.get_running_loop().call_later(self._idle_seconds, self.forget)
 
-    async def _tried(self, asked: bytes) -> Any:
+    async def _answered(self, asked: bytes) -> Any:
         deaths = 0
         while deaths < _MOST_DEATHS:
             if self._process is None:

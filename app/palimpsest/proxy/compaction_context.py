@@ -502,7 +502,12 @@ class ContextLoader:
         stored: Sequence[StoredCompaction] = ()
         if not untouched:
             own, stored = await self._store.compactions.with_settings(turn.namespace, turn.session)
-        policy = _asked_policy(self._policy_for(model, own), turn)
+        policy = self._policy_for(model, own)
+        threshold = turn.compact_threshold if isinstance(turn, Turn) else 0
+        if threshold and not 0 < policy.trigger_tokens <= threshold:
+            # The API compacts in the answer that crosses the client's threshold (reference, "Compaction",
+            # 2026-11): a turn waits for a summary that is being written.
+            policy = replace(policy, trigger_tokens=threshold, wait_for_summary=True)
         window = await models.windows.window_of(
             model, turn.namespace, outgoing, urgent=turn.tokens > URGENT_TOKENS
         )
@@ -535,9 +540,14 @@ class ContextLoader:
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
         memory = current.memory if current else ""
-        if not untouched and (
-            by_hand or await offload(weight, _is_near, talk, current, budget, policy, count_text)
-        ):
+
+        def is_near() -> bool:
+            """Whether the prompt, its tool results whole, may have reached a mark."""
+            blocks = (current.summary, current.memory) if current else ()
+            said = unmasked_tokens(talk, current) + sum(block_tokens(block, count_text) for block in blocks)
+            return due(budget.fixed_tokens + said, unfolded, budget, policy) != "later"
+
+        if not untouched and (by_hand or await offload(weight, is_near)):
             # The memory block as a view would show it now (B16); "" without entries.
             room = memory_room(budget, policy)
             block = await block_in(self._store.journal, turn.namespace, turn.session) if room else None
@@ -582,24 +592,3 @@ class ContextLoader:
         return frozenset(
             chain for chain, point in zip(talk.chains, path, strict=False) if point.chain in chains
         )
-
-
-def _asked_policy(policy: Policy, turn: Subject) -> Policy:
-    """The policy with the client's compaction threshold as trigger, where that is lower.
-
-    The API compacts in the answer that crosses the threshold (reference, "Compaction", 2026-11): a turn waits
-    for a summary that is being written.
-    """
-    threshold = turn.compact_threshold if isinstance(turn, Turn) else 0
-    if not threshold or 0 < policy.trigger_tokens <= threshold:
-        return policy
-    return replace(policy, trigger_tokens=threshold, wait_for_summary=True)
-
-
-def _is_near(
-    talk: Conversation, current: Compaction | None, budget: Budget, policy: Policy, count_text: CountText
-) -> bool:
-    """True when the prompt, its tool results whole, may have reached a mark."""
-    blocks = (current.summary, current.memory) if current else ()
-    said = unmasked_tokens(talk, current) + sum(block_tokens(block, count_text) for block in blocks)
-    return due(budget.fixed_tokens + said, talk.messages[cut_in(current, talk) :], budget, policy) != "later"

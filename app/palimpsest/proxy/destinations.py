@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +20,7 @@ from palimpsest.core.wire.models import ModelPattern
 from palimpsest.core.wire.request import ChatRequest
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.turn import Turn
+from palimpsest.storage.database import Recent
 from palimpsest.upstream.client import Upstream
 from palimpsest.upstream.decoding import DECODABLE
 from palimpsest.upstream.headers import UpstreamKey, request_headers
@@ -102,14 +102,11 @@ class RefusalMemory:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._places: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        self._places: Recent[tuple[str, ...], float] = Recent(_REFUSED)
 
     def remember(self, *place: str) -> None:
         """Record a refusal at the place."""
         self._places[place] = self._clock()
-        self._places.move_to_end(place)
-        if len(self._places) > _REFUSED:
-            self._places.popitem(last=False)
 
     def __contains__(self, place: tuple[str, ...]) -> bool:
         refused_at = self._places.get(place)

@@ -265,7 +265,7 @@ class Eraser:
     def swept(self, namespaces: Sequence[str]) -> None:
         """Erase what is left outside the store of unproven namespaces that were swept."""
         for namespace in namespaces:
-            self.gone.add((namespace, ""))
+            self.gone[namespace, ""] = True
             self.jobs.start(self._erased_from_log(namespace))
         self.scrubbing.begin()
 
@@ -323,18 +323,18 @@ class Eraser:
         erasure, place = self.store.erasure, (namespace, session)
         erased = Erased(namespace, [session], await erasure.body_digests(*place))
         self.forgetting.clear(erased)
-        self.gone.add(place)
+        self.gone[place] = True
         try:
             entries = await self._erased_from_log(*place)
             rows = await erasure.session(*place, marks, self.clock(), unused_since=unused_since)
         except StoreError:
-            self.gone.discard(place)
+            self.gone.pop(place, None)
             # What is hidden already is deleted by a scrub.
             self.scrubbing.begin()
             raise
         if rows is None:
             if unused_since is not None:
-                self.gone.discard(place)
+                self.gone.pop(place, None)
             return None
         self.forgetting.clear_for_good(erased)
         why = "request" if unused_since is None else "retention"
@@ -354,13 +354,13 @@ class Eraser:
         erased = Erased(namespace, there, digests)
         self.forgetting.clear(erased)
         for ident in there:
-            self.gone.add((namespace, ident))
+            self.gone[namespace, ident] = True
         try:
             entries = await self._erased_from_log(namespace)
             rows = await erasure.namespace(namespace, now)
         except StoreError:
             for ident in there:
-                self.gone.discard((namespace, ident))
+                self.gone.pop((namespace, ident), None)
             raise
         self.forgetting.clear_for_good(erased)
         _log.info("namespace_erased", sessions=rows["sessions"], messages=rows["messages"])

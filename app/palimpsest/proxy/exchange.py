@@ -81,7 +81,13 @@ class Exchange:
                 self._opened(caller.namespace, incoming, request, name) as turn,
             ):
                 client.entry.placed(turn)
-                await self._delivered(turn, client, may_compact=control != "off" and _is_whole(turn))
+                may_compact = control != "off" and _is_whole(turn)
+                try:
+                    shown = await self._shown(turn, client) if may_compact else original(turn)
+                    await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
+                finally:
+                    self.viewing.answered(turn)
+                    self.recorder.ended(turn, client.entry)
         except StoreUnavailable as failure:
             if self.settings.database.on_store_failure == "refuse" or client.started:
                 raise
@@ -123,14 +129,6 @@ class Exchange:
                     continue
                 yield turn
                 return
-
-    async def _delivered(self, turn: Turn, client: Client, *, may_compact: bool) -> None:
-        try:
-            shown = await self._shown(turn, client) if may_compact else original(turn)
-            await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
-        finally:
-            self.viewing.answered(turn)
-            self.recorder.ended(turn, client.entry)
 
     async def _shown(self, turn: Turn, client: Client) -> ForwardedView:
         try:

@@ -14,7 +14,7 @@ from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.request import Wire
 from palimpsest.errors import BodyTooLarge, InvalidCoding, RepeatedHeader, UnsupportedCoding
 from palimpsest.proxy.quotas import Bill
-from palimpsest.upstream.decoding import DECODABLE, Decoder, decoder_for
+from palimpsest.upstream.decoding import DECODABLE, decoder_for
 
 ASGIMessage: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -93,18 +93,18 @@ async def plain_body(incoming: Incoming, limit: int) -> bytes:
         raise UnsupportedCoding(
             f"A request's body may be coded in one of {read}, or not at all.", param="Content-Encoding"
         )
+
+    def undone() -> bytes:
+        steps = range(0, len(incoming.body), _STEP_BYTES)
+        plain = b"".join([decoder.feed(incoming.body[start : start + _STEP_BYTES]) for start in steps])
+        if decoder.failure == "too_large":
+            raise BodyTooLarge("The request's body is larger than this proxy accepts.")
+        if not decoder.is_complete:
+            raise InvalidCoding("The body is not what its Content-Encoding says.", param="Content-Encoding")
+        return plain
+
     # In a thread whatever its size: a small body may decode to a large one.
-    return await asyncio.to_thread(_undone, incoming.body, decoder)
-
-
-def _undone(body: bytes, decoder: Decoder) -> bytes:
-    steps = range(0, len(body), _STEP_BYTES)
-    plain = b"".join([decoder.feed(body[start : start + _STEP_BYTES]) for start in steps])
-    if decoder.failure == "too_large":
-        raise BodyTooLarge("The request's body is larger than this proxy accepts.")
-    if not decoder.is_complete:
-        raise InvalidCoding("The body is not what its Content-Encoding says.", param="Content-Encoding")
-    return plain
+    return await asyncio.to_thread(undone)
 
 
 # "events": server-sent events by their content type. "unnamed": a stream of another content type, mostly
@@ -186,15 +186,20 @@ async def kind_of(answer: IncomingAnswer, *, asked_for_stream: bool) -> Kind:
     a stream. Waits for the first chunk; UpstreamError when it does not come. Where the first bytes cannot be
     decoded the content type decides; without one the answer is a document.
     """
-    types = [_subtype(value) for name, value in answer.headers if name.lower() == b"content-type"]
-    opening = await _opening(answer)
+    values = [value for name, value in answer.headers if name.lower() == b"content-type"]
+    types = [value.partition(b";")[0].partition(b"/")[2].strip().lower() for value in values]
+    # The decoded start without white space; empty for no body or an unknown coding.
+    decoder, first = decoder_for(answer.headers, _OPENING_BYTES), await answer.first()
+    opening = decoder.feed(first[:_LOOK_BYTES]).lstrip(_BEFORE) if decoder else b""
     is_object = opening.startswith(_OBJECTS)
     if b"event-stream" in types:
         return "whole" if is_object else "events"
     if opening.startswith(_EVENTS):
         return "unnamed"
-    is_whole = is_object or not opening or any(_is_document(subtype) for subtype in types)
-    if not asked_for_stream or (is_whole and not (is_object and any(each in _LINES for each in types))):
+    has_lines = any(each in _LINES for each in types)
+    is_document = any(each == b"json" or (each.endswith(b"+json") and each not in _LINES) for each in types)
+    is_whole = is_object or not opening or is_document
+    if not asked_for_stream or (is_whole and not (is_object and has_lines)):
         return "whole"
     return "lines" if is_object else "unnamed"
 
@@ -202,18 +207,3 @@ async def kind_of(answer: IncomingAnswer, *, asked_for_stream: bool) -> Kind:
 def framed(kind: Kind, data: bytes) -> bytes:
     """`data`, one line of JSON, as a frame of a stream of this kind."""
     return data + b"\n" if kind == "lines" else b"data: " + data + b"\n\n"
-
-
-async def _opening(answer: IncomingAnswer) -> bytes:
-    """The decoded start of the answer without white space; empty for no body or an unknown coding."""
-    decoder = decoder_for(answer.headers, _OPENING_BYTES)
-    first = (await answer.first())[:_LOOK_BYTES]
-    return decoder.feed(first).lstrip(_BEFORE) if decoder else b""
-
-
-def _subtype(content_type: bytes) -> bytes:
-    return content_type.partition(b";")[0].partition(b"/")[2].strip().lower()
-
-
-def _is_document(subtype: bytes) -> bool:
-    return subtype == b"json" or (subtype.endswith(b"+json") and subtype not in _LINES)

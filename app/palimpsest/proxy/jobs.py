@@ -65,16 +65,19 @@ class Jobs:
         """The jobs that have not ended."""
         return tuple(self._tasks)
 
-    @property
-    def open(self) -> int:
-        """The number of jobs that have not ended."""
-        return len(self._tasks)
-
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the work to its end even if the caller is cancelled; an error is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            # A RequestError is reported to the client by whoever awaits the task.
+            if error is not None and not isinstance(error, RequestError):
+                _log.error("job_failed", error=type(error).__name__)
+
+        task.add_done_callback(ended)
         return task
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
@@ -104,13 +107,6 @@ class Jobs:
         until = time.monotonic() + seconds
         while self._tasks and (left := until - time.monotonic()) > 0:
             await asyncio.wait(self.running, timeout=left)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        # A RequestError is reported to the client by whoever awaits the task.
-        if error is not None and not isinstance(error, RequestError):
-            _log.error("job_failed", error=type(error).__name__)
 
 
 @contextmanager

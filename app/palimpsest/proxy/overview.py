@@ -76,6 +76,13 @@ class Durations:
         self.longest = max(self.longest, longest)
 
 
+# What `Sums` take from a total as it is.
+_SUMMED = (
+    *("turns", "compacted", "prompt_tokens", "completion_tokens"),
+    *("cached_tokens", "written_tokens", "stated_cache"),
+)
+
+
 @dataclass(slots=True)
 class Sums:
     """Sums over turns. Tokens are the model's; `cost` and `saved` are None when no turn's price is known.
@@ -114,16 +121,11 @@ class Sums:
 
     def add(self, total: Total, prices: Prices | None, ratio: float) -> None:
         """Add the sums of one day, model and end; `ratio`: the model's tokens for one of ours."""
-        self.turns += total.turns
-        self.compacted += total.compacted
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(total, name))
         self.failed += total.turns if total.state not in ("done", "open") else 0
         self.tokens_full += round(total.tokens_full * ratio)
         self.tokens += round(total.tokens_forwarded * ratio)
-        self.prompt_tokens += total.prompt_tokens
-        self.completion_tokens += total.completion_tokens
-        self.cached_tokens += total.cached_tokens
-        self.written_tokens += total.written_tokens
-        self.stated_cache += total.stated_cache
         self.first_byte.add(total.first_byte, total.answered, 0.0)
         self.overhead.add(total.prepared, total.plain, total.most_prepared)
         self.compaction_waits.add(total.waited, total.waits, total.most_waited)
@@ -257,7 +259,14 @@ class Overviews:
         stored = await there.stored(ids)
         sizes = await there.sizes()
         turns = await there.turns(ids, now - DAY, today)
-        dollars = await self._dollars(ids, today)
+        # What the turns of today have cost, of models whose price is known.
+        dollars: defaultdict[str, float] = defaultdict(float)
+        used = await there.models(ids, today)
+        prices = await self._prices(used)
+        for each in used:
+            if (price := prices[each.model]) is not None:
+                cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)
+                dollars[each.namespace] += cost
         return [
             NamespaceView(
                 row,
@@ -269,17 +278,6 @@ class Overviews:
             )
             for row in rows
         ]
-
-    async def _dollars(self, namespaces: Sequence[str], since: float) -> dict[str, float]:
-        """What the turns since then have cost, of models whose price is known."""
-        found: defaultdict[str, float] = defaultdict(float)
-        used = await self.store.namespaces.models(namespaces, since)
-        prices = await self._prices(used)
-        for each in used:
-            if (price := prices[each.model]) is not None:
-                cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)
-                found[each.namespace] += cost
-        return dict(found)
 
     async def _prices(self, totals: Iterable[Total | ModelTokens]) -> dict[str, Prices | None]:
         return {model: await self.prices.known(model) for model in {total.model for total in totals}}

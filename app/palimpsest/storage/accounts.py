@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -101,7 +101,7 @@ class LearnedWindow:
     upstream: str
     model: str
     tokens: int
-    source: str
+    source: Literal["overflow", "observed", "upstream"]
     learned_at: float
 
 
@@ -127,7 +127,7 @@ class Accounts(Repository):
         self,
         database: SqlDatabase,
         new_id: Callable[[], str],
-        proven: Recent[str],
+        proven: Recent[str, bool],
         server: str | None = None,
     ) -> None:
         super().__init__(database)
@@ -158,7 +158,7 @@ class Accounts(Repository):
     async def status(self, namespace: str) -> NamespaceStatus:
         """Whether an exchange that closed as done or incomplete with a 2xx has proven the namespace."""
         if namespace in self._proven or await self._few(_PROVEN, namespace=namespace):
-            self._proven.add(namespace)
+            self._proven[namespace] = True
             return NamespaceStatus(proven=True, messages=0)
         counted = await self._few(_STORED, namespace=namespace)
         return NamespaceStatus(proven=False, messages=counted[0][0])

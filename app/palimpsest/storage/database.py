@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from operator import itemgetter
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import BindParameter, Column, bindparam
 from sqlalchemy.engine import Dialect
@@ -23,6 +23,7 @@ from sqlalchemy.types import TypeEngine
 K = TypeVar("K")
 P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 # One SQL statement for both databases, which both accept PostgreSQL's INSERT ... ON CONFLICT. A `partial`
 # builds the element when it is compiled: one with hundreds of values is large (some 400 kB).
 Statement: TypeAlias = ClauseElement | partial[Any]
@@ -192,25 +193,18 @@ class SqlDatabase(Protocol):
         """Finish accepted units and close the connections. Idempotent."""
 
 
-class Recent(Generic[K]):
-    """The newest things of a kind, at most `most`, of some 200 bytes each."""
+class Recent(OrderedDict[K, V]):
+    """The newest things of a kind, at most `most`, of some 200 bytes each; one that is set again is new."""
 
     def __init__(self, most: int = REMEMBERED) -> None:
+        super().__init__()
         self._most = most
-        self._kept: OrderedDict[K, None] = OrderedDict()
 
-    def __contains__(self, key: K) -> bool:
-        return key in self._kept
-
-    def add(self, key: K) -> None:
-        """It is one of them."""
-        self._kept[key] = None
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-
-    def discard(self, key: K) -> None:
-        """It is none of them."""
-        self._kept.pop(key, None)
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
 
 class Repository:

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -121,12 +121,10 @@ class LoneRequest:
     asked: list[bytes]
 
 
-class RecentlyErased(Recent[tuple[str, str]]):
-    """The ids erased last, in memory: requests that began before the erase must not store anything again.
-
-    Pairs of namespace and session; the session "" stands for a whole namespace. Ids are never reused, so an
-    entry dropped from here could only be missed by work that began hours ago.
-    """
+# The ids erased last, in memory: requests that began before the erase must not store anything again. Pairs of
+# namespace and session; the session "" stands for a whole namespace. Ids are never reused: an entry dropped
+# from here could only be missed by work that began hours ago.
+RecentlyErased: TypeAlias = Recent[tuple[str, str], bool]
 
 
 class Erasure(Repository):
@@ -193,7 +191,7 @@ class Erasure(Repository):
         for (namespace,) in rows:
             # A request in progress would begin a session nobody can find: its credential gets a new
             # namespace.
-            self._erased.add((namespace, ""))
+            self._erased[namespace, ""] = True
             key = _key(namespace, "")
             claim = Step(_CLAIM_UNPROVEN, [key], needed=True)
             steps = [claim, *(Step(statement, [key]) for statement in OF_UNPROVEN.values())]
@@ -201,7 +199,7 @@ class Erasure(Repository):
                 erased.append(namespace)
             else:
                 # It has been proven in the meantime.
-                self._erased.discard((namespace, ""))
+                del self._erased[namespace, ""]
         if erased:
             await scrub_words(self._db)
         return erased
@@ -288,16 +286,16 @@ class Erasure(Repository):
         # Before the unit is queued: a request queued behind it must find this entry. A session that may stay
         # exists: the request's own unit finds out what became of it.
         if unused_since is None:
-            self._erased.add(place)
+            self._erased[place] = True
         try:
             try:
                 touched = await self._delete([replace(claim, needed=True), forgetting(key), *bury])
             except StoreError:
-                self._erased.discard(place)
+                self._erased.pop(place, None)
                 raise
             if not touched[0]:
                 return None
-            self._erased.add(place)
+            self._erased[place] = True
             return await delete(key)
         finally:
             self._erasing.discard(place)

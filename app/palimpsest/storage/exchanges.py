@@ -129,7 +129,7 @@ class Exchanges(Repository):
         self,
         database: SqlDatabase,
         accounts: Accounts,
-        proven: Recent[str],
+        proven: Recent[str, bool],
         erased: RecentlyErased,
         known: KnownSessions,
         server: str | None,
@@ -204,7 +204,7 @@ class Exchanges(Repository):
         pace = self._pace(exchange.answers)
         touched = await self._db.write([*charges, *unit], pace=pace)
         if proves and touched[len(charges)]:
-            self._proven.add(exchange.namespace)
+            self._proven[exchange.namespace] = True
         self._known.has_written(exchange.session, exchange.sent_digest)
 
     def is_open(self, exchange: str) -> bool:

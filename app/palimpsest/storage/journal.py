@@ -136,9 +136,9 @@ class KnownSessions:
 
     def __init__(self, *, is_sole: bool) -> None:
         self._is_sole = is_sole
-        self._plain: Recent[tuple[str, str]] = Recent(_REMEMBERED)
-        self._written: Recent[tuple[str, str]] = Recent(_REMEMBERED)
-        self._sets: Recent[tuple[str, bytes | None]] = Recent(_REMEMBERED)
+        self._plain: Recent[tuple[str, str], bool] = Recent(_REMEMBERED)
+        self._written: Recent[tuple[str, str], bool] = Recent(_REMEMBERED)
+        self._sets: Recent[tuple[str, bytes | None], bool] = Recent(_REMEMBERED)
 
     def is_plain(self, namespace: str, session: str) -> bool:
         """True when the session is known to have neither settings nor compactions."""
@@ -147,12 +147,12 @@ class KnownSessions:
     def plain(self, namespace: str, session: str) -> None:
         """The session was read as without settings and compactions."""
         if self._is_sole and (namespace, session) not in self._written:
-            self._plain.add((namespace, session))
+            self._plain[namespace, session] = True
 
     def writes(self, namespace: str, session: str) -> None:
         """Settings or a compaction of the session are about to be written."""
-        self._plain.discard((namespace, session))
-        self._written.add((namespace, session))
+        self._plain.pop((namespace, session), None)
+        self._written[namespace, session] = True
 
     def holds(self, session: str, digest: bytes | None) -> bool:
         """True when the session's instructions, or what its requests carry, of this digest are stored."""
@@ -161,7 +161,7 @@ class KnownSessions:
     def has_written(self, session: str, digest: bytes | None) -> None:
         """The session's set of bodies with this digest is stored; None: there is none."""
         if digest is not None:
-            self._sets.add((session, digest))
+            self._sets[session, digest] = True
 
 
 class Journal(Repository):

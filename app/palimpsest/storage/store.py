@@ -64,7 +64,7 @@ class Store(Repository):
     ) -> None:
         super().__init__(database)
         self._closed = closed
-        proven: Recent[str] = Recent()
+        proven: Recent[str, bool] = Recent()
         erased = RecentlyErased()
         known = KnownSessions(is_sole=is_sole)
         self.history = History(database)

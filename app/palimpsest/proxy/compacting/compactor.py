@@ -8,7 +8,6 @@ They stay separate, and the second reuses the summary of the first, from memory.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from palimpsest.proxy.compaction_context import BY_CODE, CompactionContext
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.telemetry.metrics import Counts
+from palimpsest.storage.database import Recent
 from palimpsest.storage.store import Store
 
 _log = structlog.get_logger("palimpsest.compactor")
@@ -62,7 +62,7 @@ class Compactor:
         self._deadline_seconds = deadline_seconds
         self._new_id = new_id
         # The newest first folds of conversations, with their sessions, by the messages that they stand for.
-        self._repeated: OrderedDict[Hashable, tuple[str, Compaction]] = OrderedDict()
+        self._repeated: Recent[Hashable, tuple[str, Compaction]] = Recent(REMEMBERED_FOLDS)
 
     def erased(self, namespace: str, session: str) -> None:
         """Drop what was prepared for an erased session."""
@@ -105,9 +105,6 @@ class Compactor:
         is_by_model = adopted.is_stored and done.author == "model"
         if is_first and is_by_model and len(done.summary) <= _LONGEST:
             self._repeated[history] = turn.session, done
-            self._repeated.move_to_end(history)
-            if len(self._repeated) > REMEMBERED_FOLDS:
-                self._repeated.popitem(last=False)
         return adopted
 
     async def by_hand(self, context: CompactionContext, fold: Fold, waited: float = 0.0) -> Compaction | None:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -112,14 +112,25 @@ class Counts:
     def ended(self, entry: RequestEntry) -> None:
         """Count a request that has ended. Costs about 5 us (`python -m benchmarks telemetry`)."""
         add = self.numbers
-        wire, model = entry.api or _PASSED, self._model_of(entry)
+        wire, model = entry.api or _PASSED, entry.model
+        if model and model not in self._models:
+            # Kept once the upstream has answered for it.
+            if entry.answer is None or entry.code is not None or len(self._models) >= _KEPT_MODELS:
+                model = OTHER
+            else:
+                self._models.add(model)
         status = f"{entry.status // 100}xx" if entry.status else "none"
         add["requests", model, wire, status] += 1
         if entry.code is not None:
             exact = str(entry.status) if entry.status and entry.status >= 400 else ""
             add["errors", entry.cause or "proxy", entry.code, exact] += 1
         if entry.upstream is not None:
-            add["upstream_requests", entry.upstream, _dealt_with(entry)] += 1
+            # Refused: a 4xx of its own other than 429. Failed: no usable answer, a 429 or a 5xx.
+            dealt = "left" if entry.end == "left" else "answered"
+            if entry.cause == "upstream":
+                is_refused = 400 <= (entry.status or 0) < 500 and entry.status != 429
+                dealt = "refused" if is_refused else "failed"
+            add["upstream_requests", entry.upstream, dealt] += 1
         if entry.event == "exchange":
             self._exchange(entry, model, wire)
 
@@ -166,16 +177,6 @@ class Counts:
         found[bisect_left(bounds, value)] += 1
         found[-1] += value
 
-    def _model_of(self, entry: RequestEntry) -> str:
-        """The model, if the upstream has answered for it; "" when the request names none."""
-        model = entry.model
-        if model in self._models or not model:
-            return model
-        if entry.answer is None or entry.code is not None or len(self._models) >= _KEPT_MODELS:
-            return OTHER
-        self._models.add(model)
-        return model
-
     def named(self, names: Mapping[str, str]) -> tuple[dict[Series, float], dict[Series, list[float]]]:
         """Numbers and spreads by the `names` of models; those of one name are added up.
 
@@ -199,14 +200,6 @@ def _named(series: Series, names: Mapping[str, str]) -> Series | None:
         return series
     name = names.get(series[1])
     return None if name is None else (series[0], name, *series[2:])
-
-
-def _dealt_with(entry: RequestEntry) -> Literal["answered", "refused", "failed", "left"]:
-    """Refused: a 4xx of its own other than 429. Failed: no usable answer, a 429 or a 5xx."""
-    if entry.cause == "upstream":
-        is_refused = entry.status is not None and 400 <= entry.status < 500 and entry.status != 429
-        return "refused" if is_refused else "failed"
-    return "left" if entry.end == "left" else "answered"
 
 
 if TYPE_CHECKING:

@@ -52,10 +52,16 @@ class Siblings:
         """Answer the others with `numbers` until the returned function is called."""
         loop = asyncio.get_running_loop()
 
+        async def answered(asker: socket.socket) -> None:
+            # OSError: the asker did not wait.
+            with asker, suppress(OSError):
+                asker.setblocking(False)
+                await loop.sock_sendall(asker, await numbers())
+
         def asked() -> None:
             with suppress(BlockingIOError):
                 for descriptor in socket.recv_fds(self.inbox, len(_ASKING), 1)[1]:
-                    jobs.start(_answered(socket.socket(fileno=descriptor), numbers))
+                    jobs.start(answered(socket.socket(fileno=descriptor)))
 
         def stop() -> None:
             loop.remove_reader(self.inbox.fileno())
@@ -70,13 +76,6 @@ class Siblings:
         if silent := self.outboxes.keys() - found.keys():
             _log.warning("worker_not_scraped", workers=sorted(silent))
         return found
-
-
-async def _answered(asker: socket.socket, numbers: Callable[[], Awaitable[bytes]]) -> None:
-    # OSError: the asker did not wait.
-    with asker, suppress(OSError):
-        asker.setblocking(False)
-        await asyncio.get_running_loop().sock_sendall(asker, await numbers())
 
 
 async def _asked(outbox: socket.socket) -> bytes:
