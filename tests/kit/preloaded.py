@@ -6,8 +6,7 @@ Imported by the process from which those of `tests.kit.processes` are forked: 1.
 from __future__ import annotations
 
 import palimpsest.main.pages  # noqa: F401 - the pages, which a server loads at the first request for one
-from palimpsest.storage import postgres_database, store
-from palimpsest.storage.sqlite import database as sqlite_database
+from palimpsest.storage import postgres_database, sqlite_database, store
 from palimpsest.tokenizer.text import encoding_of
 
 encoding_of("o200k_base")
