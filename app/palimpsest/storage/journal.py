@@ -373,17 +373,6 @@ def _memories(*where: Where) -> Query:
     return sa.select(*columns).where(of_namespace(MEMORIES), *where).limit(LIMIT)
 
 
-def _remove_all() -> sa.Delete:
-    """Delete all listed rows, or none when one is missing: concurrent folds make one block."""
-    there = MEMORIES.alias("there")
-    found = sa.select(sa.func.count()).where(of_session(there), among(there.c.id))
-    return sa.delete(MEMORIES).where(
-        of_session(MEMORIES),
-        among(MEMORIES.c.id),
-        found.scalar_subquery() == p("count"),
-    )
-
-
 ADD_EVENT = row_in_session(EVENTS).on_conflict_do_nothing()
 ADD_NUMBERED_EVENT = new_row(EVENTS).on_conflict_do_nothing()
 _EVENTS = _events()
@@ -402,7 +391,16 @@ ADD_MEMORY = row_in_session(MEMORIES).on_conflict_do_nothing()
 _PUT_BLOCK = replacing(
     row_in_session(MEMORIES), "arrival", "kind", "text", "searched", "compaction", "created_at"
 )
-_REMOVE_ALL = sized(_remove_all())
+# Deletes all listed rows, or none when one is missing: concurrent folds make one block.
+_THERE = MEMORIES.alias("there")
+_REMOVE_ALL = sized(
+    sa.delete(MEMORIES).where(
+        of_session(MEMORIES),
+        among(MEMORIES.c.id),
+        sa.select(sa.func.count()).where(of_session(_THERE), among(_THERE.c.id)).scalar_subquery()
+        == p("count"),
+    )
+)
 _MEMORIES = sized(
     _memories(
         MEMORIES.c.session == p("session"),

@@ -155,15 +155,16 @@ async def with_connection(url: str, act: Callable[[Connection], T]) -> T:
     """
     path = sqlite_path(url)
     if path is not None:
-        return await asyncio.to_thread(_with_file, path, act)
+
+        def with_file() -> T:
+            creator = partial(_connected, path)
+            engine = create_engine("sqlite://", creator=creator, module=driver, poolclass=NullPool)
+            with _failures_told(path, ()), engine.connect() as connection:
+                return act(connection)
+
+        return await asyncio.to_thread(with_file)
     async with connected(url) as connection:
         return await connection.run_sync(act)
-
-
-def _with_file(path: Path, act: Callable[[Connection], T]) -> T:
-    engine = create_engine("sqlite://", creator=partial(_connected, path), module=driver, poolclass=NullPool)
-    with _failures_told(path, ()), engine.connect() as connection:
-        return act(connection)
 
 
 @asynccontextmanager
@@ -193,37 +194,32 @@ def _failures_told(path: Path | None, theirs: tuple[Any, ...]) -> Iterator[None]
     try:
         yield
     except (DBAPIError, OSError, driver.Error, *theirs) as failure:
+        # The first line of the database's message, without SQLAlchemy's prefix.
+        lines = str(getattr(failure, "orig", None) or failure).strip().splitlines()
+        said = (lines or [type(failure).__name__])[0].rpartition("Error'>: ")[2]
         verb = "reached" if path is None else "opened"
-        raise StoreUnavailable(f"the database cannot be {verb}: {_said(failure)}") from failure
-
-
-def _said(failure: Exception) -> str:
-    """The first line of the database's message, without SQLAlchemy's prefix."""
-    words = str(getattr(failure, "orig", None) or failure).strip().splitlines() or [type(failure).__name__]
-    return words[0].rpartition("Error'>: ")[2]
+        raise StoreUnavailable(f"the database cannot be {verb}: {said}") from failure
 
 
 def _engine(url: str, path: Path | None) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
     if path is not None:
-        return create_async_engine(
-            "sqlite+aiosqlite://", async_creator=partial(_opened, path), poolclass=NullPool
-        )
+
+        async def opened() -> aiosqlite.Connection:
+            # Beforehand: aiosqlite's thread would report a failure to a loop that may be closed by then.
+            import aiosqlite
+
+            connection = await asyncio.to_thread(_connected, path)
+            return await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
+
+        return create_async_engine("sqlite+aiosqlite://", async_creator=opened, poolclass=NullPool)
     import asyncpg
 
     # The driver parses the URL itself, as when serving: SQLAlchemy does not know `sslmode`.
     return create_async_engine(
         "postgresql+asyncpg://", async_creator=partial(asyncpg.connect, url), poolclass=NullPool
     )
-
-
-async def _opened(path: Path) -> aiosqlite.Connection:
-    """Opened beforehand: aiosqlite's thread would report a failure to a loop that may be closed by then."""
-    import aiosqlite
-
-    connection = await asyncio.to_thread(_connected, path)
-    return await aiosqlite.Connection(lambda: connection, iter_chunk_size=64)
 
 
 def _connected(path: Path) -> SqliteConnection:

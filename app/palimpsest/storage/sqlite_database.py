@@ -26,13 +26,11 @@ from sqlalchemy.dialects import sqlite
 from palimpsest.errors import Conflict, StoreError, StoreUnavailable
 from palimpsest.storage.database import (
     After,
-    Ask,
     Compiler,
     Pace,
     Params,
     Reading,
     Reason,
-    Row,
     Scrub,
     StoreFault,
     Unit,
@@ -134,8 +132,11 @@ class Commits:
             fail(group, f"the database cannot write: {failure}", found)
             if self._connection.in_transaction:
                 self._roll_back()
-            if found == "disk_full":
-                self._run_urgent([waiting for waiting in group if waiting.pace == "urgent"], wait_seconds)
+            urgent = [waiting for waiting in group if waiting.pace == "urgent"]
+            # With the space of the disk reserve and of the log.
+            if found == "disk_full" and urgent and self._reserve.give_up():
+                self.checkpoint("TRUNCATE")
+                self.run(urgent, wait_seconds)
             return
         if lost := self._condition.lost():
             # The commit went into a file that no path names any more.
@@ -144,12 +145,6 @@ class Commits:
         self._condition.committed()
         self._quick = self._quick + 1 if time.perf_counter() - began < _QUICK_SECONDS else 0
         self._units += len(group)
-
-    def _run_urgent(self, group: list[Waiting], wait_seconds: float) -> None:
-        """Retry with the space of the disk reserve and of the log."""
-        if group and self._reserve.give_up():
-            self.checkpoint("TRUNCATE")
-            self.run(group, wait_seconds)
 
     def checkpoint(self, mode: str) -> bool:
         """Copy the WAL into the database as far as readers allow; True: all of it."""
@@ -243,7 +238,11 @@ def _run_unit(connection: Connection, work: Work) -> Outcome:
             raise
         connection.execute("ROLLBACK TO unit")
         connection.execute("RELEASE unit")
-        return _unit_failure(failure)
+        if _UNIQUE in str(failure):
+            return Conflict(f"another session took the name: {failure}")
+        if isinstance(failure, driver.OperationalError):
+            return StoreUnavailable(f"the database cannot write: {failure}")
+        return StoreError(f"the database refused a row: {failure}")
     connection.execute("RELEASE unit")
     return touched
 
@@ -271,14 +270,6 @@ def _run_steps(connection: Connection, work: Work) -> tuple[int, ...]:
     return tuple(touched)
 
 
-def _unit_failure(failure: Exception) -> Exception:
-    if _UNIQUE in str(failure):
-        return Conflict(f"another session took the name: {failure}")
-    if isinstance(failure, driver.OperationalError):
-        return StoreUnavailable(f"the database cannot write: {failure}")
-    return StoreError(f"the database refused a row: {failure}")
-
-
 def fail(group: list[Waiting], why: str, reason: Reason | None = None) -> None:
     """Set every unit's outcome to StoreUnavailable."""
     for waiting in group:
@@ -291,15 +282,6 @@ def _why(reason: Reason | None) -> str:
         if reason
         else "the database cannot be used"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Scrubbing:
-    """A request to empty the log, and to zero the unused room of the pages at these offsets."""
-
-    pages: Sequence[int]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[bool]
 
 
 class Writer:
@@ -321,7 +303,10 @@ class Writer:
         self._busy_seconds = busy_seconds
         # None wakes the thread to look for a due checkpoint, a scrub or the end.
         self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
-        self._scrubs: queue.SimpleQueue[_Scrubbing] = queue.SimpleQueue()
+        # Requests to empty the log, and to zero the unused room of the pages at these offsets.
+        self._scrubs: queue.SimpleQueue[
+            tuple[Sequence[int], asyncio.AbstractEventLoop, asyncio.Future[bool]]
+        ] = queue.SimpleQueue()
         self._in_use = threading.Lock()
         self._pending = 0
         self._closed = False
@@ -359,7 +344,7 @@ class Writer:
         if self._closed:
             future.set_exception(StoreUnavailable("the store is closed"))
             return future
-        self._scrubs.put(_Scrubbing(pages, loop, future))
+        self._scrubs.put((pages, loop, future))
         self._waiting.put(None)
         return future
 
@@ -402,10 +387,10 @@ class Writer:
                     if commits.is_checkpoint_due:
                         commits.checkpoint("PASSIVE")
                     while not self._scrubs.empty():
-                        asked = self._scrubs.get()
-                        outcome = commits.scrubbed(asked.pages)
-                        if not asked.loop.is_closed():
-                            asked.loop.call_soon_threadsafe(_settle, asked.future, outcome)
+                        pages, loop, future = self._scrubs.get()
+                        outcome = commits.scrubbed(pages)
+                        if not loop.is_closed():
+                            loop.call_soon_threadsafe(_settle, future, outcome)
             commits.checkpoint("TRUNCATE")
         finally:
             # However the thread ended, no caller may wait for it.
@@ -531,8 +516,14 @@ class SqliteDatabase:
         committed = self._writer.submit(work, pace)
         if committed.done():
             return committed.result()
+
+        def give_up() -> None:
+            # The writer skips a unit whose caller has given up, unless it is running it already.
+            if not committed.done():
+                committed.set_exception(StoreUnavailable("the database did not commit in time"))
+
         # A timer of its own: `asyncio.timeout` costs three times as much.
-        late = asyncio.get_running_loop().call_later(seconds or self._deadline_seconds, _give_up, committed)
+        late = asyncio.get_running_loop().call_later(seconds or self._deadline_seconds, give_up)
         try:
             return await asyncio.shield(committed)
         finally:
@@ -630,21 +621,12 @@ class SqliteDatabase:
 
     def _drive(self, connection: Connection, reading: Reading[T]) -> T:
         try:
-            ask = next(reading)
+            statement, params = next(reading)
             while True:
-                ask = reading.send(self._rows(connection, ask))
+                compiled = self.compiled[statement]
+                rows = connection.execute(compiled.sql, compiled.bind(params)).fetchall()
+                statement, params = reading.send(rows)
         except StopIteration as end:
             return cast(T, end.value)
-
-    def _rows(self, connection: Connection, ask: Ask) -> Sequence[Row]:
-        compiled = self.compiled[ask.statement]
-        try:
-            return connection.execute(compiled.sql, compiled.bind(ask.params)).fetchall()
         except driver.Error as failure:
             raise self._unreadable(failure) from failure
-
-
-def _give_up(committed: asyncio.Future[tuple[int, ...]]) -> None:
-    """The writer skips a unit whose caller has given up, unless it is running it already."""
-    if not committed.done():
-        committed.set_exception(StoreUnavailable("the database did not commit in time"))

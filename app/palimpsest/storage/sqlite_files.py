@@ -15,7 +15,7 @@ import os
 import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -161,8 +161,12 @@ class FileCondition:
 
     def looked_at(self) -> Reason | None:
         """What is wrong, the file's header checked too; a full disk until a write succeeds."""
-        if not (lost := self.lost()) and not self._begins_well():
-            self.fault = "damaged"
+        if not (lost := self.lost()) and self._descriptor is not None:
+            header = b""
+            with suppress(OSError):
+                header = os.pread(self._descriptor, len(_MAGIC), 0)
+            if header != _MAGIC:
+                self.fault = "damaged"
         return lost or self.fault
 
     def failed(self, failure: Failure) -> Reason | None:
@@ -184,26 +188,43 @@ class FileCondition:
             self.fault = None
 
     def remains(self) -> list[int]:
-        """The offsets of pages that may hold copies of deleted rows; reads the whole file."""
-        return [] if self._descriptor is None else pages_with_remains(self._descriptor)
+        """Offsets of pages whose unused room was not zero when it was read, without a lock. OSError.
+
+        Copies of deleted rows may be left there. Reads the whole file.
+        """
+        if (descriptor := self._descriptor) is None:
+            return []
+        size = _page_size(descriptor)
+        if os.fstat(descriptor).st_size >= size * _MOST_PAGES:
+            raise OSError(errno.EFBIG, "the file has too many pages")
+        if any(os.pread(descriptor, 4, 52)):
+            # Its pages of pointers begin with 1 to 5. No file of ours is made so; VACUUM can make one of it.
+            raise OSError(errno.EINVAL, "the file has auto_vacuum")
+        found = []
+        at = 0
+        while chunk := os.pread(descriptor, _CHUNK_BYTES, at):
+            found += [at + start for start in range(0, len(chunk), size) if _gap(chunk, start, size)]
+            at += len(chunk) - len(chunk) % size or len(chunk)
+        # The first page, which has a header of its own, holds the schema and nobody's text.
+        return [page for page in found if page]
 
     def zero(self, pages: Sequence[int]) -> None:
-        """Zero the unused room of these pages, as `zero_remains` says."""
-        if self._descriptor is None:
+        """Zero the unused room of these pages and sync the file.
+
+        The caller holds the write lock while the log is empty: then nobody writes to the file. Readers use no
+        byte of what is written, nor does a power cut tear anything else.
+        """
+        if (descriptor := self._descriptor) is None:
             return
         try:
-            zero_remains(self._descriptor, pages)
+            size = _page_size(descriptor)
+            for at in pages:
+                if gap := _gap(os.pread(descriptor, size, at), 0, size):
+                    os.pwrite(descriptor, bytes(gap[1] - gap[0]), at + gap[0])
+            os.fsync(descriptor)
         except OSError as failure:
             self.fault = "disk_error"
             raise driver.OperationalError(f"the file cannot be written: {failure}") from failure
-
-    def _begins_well(self) -> bool:
-        if self._descriptor is None:
-            return True
-        try:
-            return os.pread(self._descriptor, len(_MAGIC), 0) == _MAGIC
-        except OSError:
-            return False
 
     def closed(self) -> None:
         """SQLite has closed the file: its descriptor is closed too."""
@@ -220,7 +241,8 @@ class Reserve:
 
     def keep(self, size: int) -> bool:
         """Reserve `size` bytes (0: none); False when the disk has no room."""
-        if not size or self._has(size):
+        found = _stat(self._path)
+        if not size or (found is not None and found.st_size == size):
             return True
         room = os.statvfs(self._path.parent)
         if room.f_bavail * room.f_frsize < _ROOM_LEFT * size:
@@ -236,10 +258,6 @@ class Reserve:
             self.give_up()
             return False
         return True
-
-    def _has(self, size: int) -> bool:
-        found = _stat(self._path)
-        return found is not None and found.st_size == size
 
     def give_up(self) -> bool:
         """Free the reserved space; False when there was none."""
@@ -349,36 +367,6 @@ def _stat(path: Path) -> os.stat_result | None:
 # their copies stay between a page's pointers and its cells (measured: 13 of 6,000 in tables filled in random
 # order). A VACUUM would remove them: it needs memory for the whole file in a library that keeps temporary
 # files there, and all writers wait. The layout of pages is that of sqlite.org/fileformat2.html, section 1.6.
-
-
-def pages_with_remains(descriptor: int) -> list[int]:
-    """Offsets of pages whose unused room was not zero when it was read, without a lock. OSError."""
-    size = _page_size(descriptor)
-    if os.fstat(descriptor).st_size >= size * _MOST_PAGES:
-        raise OSError(errno.EFBIG, "the file has too many pages")
-    if any(os.pread(descriptor, 4, 52)):
-        # Its pages of pointers begin with 1 to 5. No file of ours is made so; VACUUM can make one of it.
-        raise OSError(errno.EINVAL, "the file has auto_vacuum")
-    found = []
-    at = 0
-    while chunk := os.pread(descriptor, _CHUNK_BYTES, at):
-        found += [at + start for start in range(0, len(chunk), size) if _gap(chunk, start, size)]
-        at += len(chunk) - len(chunk) % size or len(chunk)
-    # The first page, which has a header of its own, holds the schema and nobody's text.
-    return [page for page in found if page]
-
-
-def zero_remains(descriptor: int, pages: Sequence[int]) -> None:
-    """Zero the unused room of these pages and sync the file.
-
-    The caller holds the write lock while the log is empty: then nobody writes to the file. Readers use no
-    byte of what is written, nor does a power cut tear anything else.
-    """
-    size = _page_size(descriptor)
-    for at in pages:
-        if gap := _gap(os.pread(descriptor, size, at), 0, size):
-            os.pwrite(descriptor, bytes(gap[1] - gap[0]), at + gap[0])
-    os.fsync(descriptor)
 
 
 def _page_size(descriptor: int) -> int:

@@ -170,7 +170,6 @@ def _statements() -> Iterator[Statement]:
                 )
 
 
-_KINDS = (sa.SelectBase, sa.UpdateBase, partial)
 _NEW_BEAT = new_row(HEARTBEAT)
 _PING = replacing(_NEW_BEAT, beats=HEARTBEAT.c.beats + _NEW_BEAT.excluded.beats)
 _PINGED = sa.select(HEARTBEAT.c.beats).where(HEARTBEAT.c.id == p("id"))
