@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
@@ -124,27 +124,19 @@ class RecallRow:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What arrived in a session after `after`, up to and including `upto`, while its epoch was `epoch`."""
+    """What arrived in a session after `after`, up to and including `upto`, while its epoch was `epoch`.
+
+    `rows`: all of it, in order of arrival. Index an empty one too: that moves the mark.
+    """
 
     epoch: int
     after: int
     upto: int
+    rows: Sequence[RecallRow] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unindexed:
-    """All rows of a stretch, in order of arrival. Index an empty one too: that moves the mark."""
-
-    stretch: Stretch
-    rows: Sequence[RecallRow]
-
-
-@dataclass(frozen=True, slots=True)
-class Indexed:
-    """The words of the row at `arrival`, with repetitions: their number is its length."""
-
-    arrival: int
-    words: Sequence[str]
+# The arrival of a row and its words, with repetitions: their number is its length.
+Indexed: TypeAlias = tuple[int, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +165,7 @@ class Search(Repository):
     """See the module docstring."""
 
     @from_snapshot
-    def unindexed(self, namespace: str, session: str, limit: int) -> Reading[Unindexed | None]:
+    def unindexed(self, namespace: str, session: str, limit: int) -> Reading[Stretch | None]:
         """The oldest rows that are not in the index: at most `limit`, and about 4 MB or a single larger row.
 
         None when the session does not exist, or the mark has reached the newest row.
@@ -189,7 +181,7 @@ class Search(Repository):
         first = _within(sorted(rows, key=_arrival)[:limit], _MOST_INDEXED_BYTES)
         # Events use the session's counter too: after the last row, the mark moves to the counter's end.
         upto = newest if len(rows) < limit and len(first) == len(rows) else _arrival(first[-1])
-        return Unindexed(Stretch(epoch, after, upto), (yield from _read(namespace, first)))
+        return Stretch(epoch, after, upto, (yield from _read(namespace, first)))
 
     async def lagging(self, namespace: str, limit: int) -> list[str]:
         """Ids of sessions that are not fully indexed, at most `limit`, the last written first."""
@@ -205,13 +197,13 @@ class Search(Repository):
         """
         key = key_of(namespace, session)
         # The words of fifty long messages take a third of a second.
-        spelled = await asyncio.to_thread(list, map(spelled_text, (entry.words for entry in entries)))
+        spelled = await asyncio.to_thread(list, map(spelled_text, (words for _, words in entries)))
         scopes = f"{scope_of(namespace, None)} {scope_of(namespace, session)}"
         rows = [
-            {**key, "place": entry.arrival, "words": f"{scopes} {own}"}
-            for entry, own in zip(entries, spelled, strict=True)
+            {**key, "place": arrival, "words": f"{scopes} {own}"}
+            for (arrival, _), own in zip(entries, spelled, strict=True)
         ]
-        words = sum(len(entry.words) for entry in entries)
+        words = sum(len(words) for _, words in entries)
         moved = {"after": stretch.after, "arrival": stretch.upto, "entries": len(entries), "words": words}
         steps = [
             arrivals_step({**key, "epoch": stretch.epoch}, 0),
@@ -244,12 +236,22 @@ class Search(Repository):
         if not held or limit <= 0:
             return Found((), holdings)
         size = _size_for(len(held))
-        weights = [_weight(holdings.entries, count) for count in held.values()]
+        # BM25's inverse document frequency, above 0 even for a word in every entry. In millionths: integers
+        # have the same sum in whatever order a database adds them.
+        weights = [
+            round(1_000_000 * math.log(1 + (holdings.entries - count + 0.5) / (count + 0.5)))
+            for count in held.values()
+        ]
         asked = {**_queries(scope, list(held), size), "limit": _MOST_COUNTED + 1}
         asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
         best = [row[0] for row in (yield from rows_of(BEST[size], **asked))]
         entries = yield from _entries(namespace, best[:_MOST_COUNTED])
-        rows = yield from _read(namespace, _fitting(entries[: min(limit, _MOST_FOUND)], most_bytes))
+        fitting: list[_Unread] = []
+        for each in entries[: min(limit, _MOST_FOUND)]:
+            if not fitting or each.length <= most_bytes:
+                fitting.append(each)
+                most_bytes -= each.length
+        rows = yield from _read(namespace, fitting)
         read = {(row.session, row.ref) for row in rows}
         others = [each.row for each in entries if (each.row.session, each.row.ref) not in read]
         return Found(rows, holdings, others, len(best) <= _MOST_COUNTED)
@@ -349,16 +351,6 @@ def _within(rows: Iterable[_Unread], most_bytes: int) -> list[_Unread]:
     return kept
 
 
-def _fitting(rows: Sequence[_Unread], most_bytes: int) -> list[_Unread]:
-    """The first row, and each further one, in order, that still fits into `most_bytes`."""
-    kept: list[_Unread] = []
-    for each in rows:
-        if not kept or each.length <= most_bytes:
-            kept.append(each)
-            most_bytes -= each.length
-    return kept
-
-
 def _arrival(each: _Unread) -> int:
     return each.row.arrival
 
@@ -418,14 +410,6 @@ def _queries(scope: Params, words: Sequence[str], size: int) -> dict[str, object
 
 def _size_for(count: int) -> int:
     return next(size for size in WORD_SIZES if count <= size)
-
-
-def _weight(entries: int, holding: int) -> int:
-    """BM25's inverse document frequency, above 0 even for a word in every entry.
-
-    In millionths: integers have the same sum in whatever order a database adds them.
-    """
-    return round(1_000_000 * math.log(1 + (entries - holding + 0.5) / (holding + 0.5)))
 
 
 # The columns of messages and summaries; callers add a condition.
