@@ -44,8 +44,24 @@ class DailyLog:
         when = datetime.fromtimestamp(at, UTC)
         path = self._folder / f"{when:%Y-%m-%d}-{_owner(namespace)}.md"
         place = namespace, session
+        summary = _HEAD.sub(lambda line: f"\\{line[0]}", sendable(unfenced(compaction.summary)).strip())
+        text = (
+            f"## {when:%H:%M:%S} UTC, session {sendable(session)}\n\n"
+            f"{compaction.messages_folded} messages folded, {compaction.tokens_before} -> "
+            f"{compaction.tokens_after} tokens, {compaction.trigger}, compaction {compaction.id}\n\n"
+            f"{summary}\n\n"
+        )
+
+        def append() -> None:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            with self._locked():
+                if place in self._gone or (namespace, "") in self._gone:
+                    return
+                with os.fdopen(os.open(path, flags, _MODE), "ab", buffering=0) as file:
+                    file.write(text.encode())
+
         try:
-            await asyncio.to_thread(self._append, path, place, _entry(when, session, compaction))
+            await asyncio.to_thread(append)
         except OSError as error:
             _log.warning("daily_log_not_written", error=type(error).__name__, session=session)
 
@@ -60,14 +76,6 @@ class DailyLog:
         except OSError as error:
             _log.error("daily_log_not_erased", error=type(error).__name__, session=session)
             raise StoreUnavailable("The daily log cannot be changed; nothing else was erased.") from error
-
-    def _append(self, path: Path, place: tuple[str, str], text: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        with self._locked():
-            if place in self._gone or (place[0], "") in self._gone:
-                return
-            with os.fdopen(os.open(path, flags, _MODE), "ab", buffering=0) as file:
-                file.write(text.encode())
 
     def _erase(self, namespace: str, session: str | None) -> int:
         if not self._folder.exists():
@@ -125,13 +133,3 @@ def _replace(path: Path, text: str) -> None:
         size = os.fstat(overwritten.fileno()).st_size
         overwritten.write(bytes(size))
         os.fsync(overwritten.fileno())
-
-
-def _entry(when: datetime, session: str, compaction: Compaction) -> str:
-    head = f"## {when:%H:%M:%S} UTC, session {sendable(session)}"
-    figures = (
-        f"{compaction.messages_folded} messages folded, {compaction.tokens_before} -> "
-        f"{compaction.tokens_after} tokens, {compaction.trigger}, compaction {compaction.id}"
-    )
-    summary = _HEAD.sub(lambda line: f"\\{line[0]}", sendable(unfenced(compaction.summary)).strip())
-    return f"{head}\n\n{figures}\n\n{summary}\n\n"

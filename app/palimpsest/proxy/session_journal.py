@@ -89,7 +89,6 @@ READ_BYTES = 256 * 1024
 _EVENTS_READ = 10_000
 CHECKPOINTS_READ = 500
 _COUNTED = ("session_restored", "flush", "overflow_recovery_started", "overflow_recovery_completed")
-_SNAPSHOT = "conversation_snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +201,18 @@ class RuntimeReader:
         branch: ReadBranch | None = None
         # Newest first: the points of earlier ones are mostly on the path of later ones.
         for each in reversed(events):
-            if point := _point_in(each):
-                part = _up_to(branch, point) if branch else None
-                branch = part or await self.branch(
-                    namespace, await self.archive.session(namespace, session), point
-                )
+            point = b""
+            if each.type == "conversation_snapshot":
+                # Imported ones hold their state.
+                with suppress(ValueError, RecursionError):
+                    point = bytes.fromhex(_POINTS.decode(each.payload).point)
+            if point and branch and point in (talk := branch.conversation).names:
+                end = talk.names.index(point) + 1
+                part = Conversation(talk.preamble, talk.messages[:end], talk.chains[:end], talk.names[:end])
+                branch = replace(branch, conversation=part, rows=branch.rows[:end])
+            elif point:
+                row = await self.archive.session(namespace, session)
+                branch = await self.branch(namespace, row, point)
             if point and branch is not None:
                 state, _ = await self.state(branch, each.created_at, each.seq)
                 found.append(replace(each, payload=msgspec.json.encode(state)))
@@ -253,26 +259,6 @@ class _Point(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _POINTS = msgspec.json.Decoder(_Point)
-
-
-def _point_in(event: EventRow) -> bytes:
-    """The point that a snapshot's event names; b"" for any other event. Imported ones hold their state."""
-    if event.type != _SNAPSHOT:
-        return b""
-    try:
-        return bytes.fromhex(_POINTS.decode(event.payload).point)
-    except (ValueError, RecursionError):
-        return b""
-
-
-def _up_to(branch: ReadBranch, point: bytes) -> ReadBranch | None:
-    """The branch up to a point on its path."""
-    talk = branch.conversation
-    if point not in talk.names:
-        return None
-    end = talk.names.index(point) + 1
-    part = Conversation(talk.preamble, talk.messages[:end], talk.chains[:end], talk.names[:end])
-    return replace(branch, conversation=part, rows=branch.rows[:end])
 
 
 def is_of(compaction: Compaction, talk: Conversation) -> bool:
@@ -506,7 +492,14 @@ class Imports:
         await self.tombstones.admit_list(namespace, talk.chains, record.name)
         opened = await asyncio.to_thread(_opened, namespace, self.new_id(), record, talk, now)
         made = await asyncio.to_thread(_made, imported, talk)
-        events = await asyncio.to_thread(self._events, imported, talk, len(made), now)
+        brought = await asyncio.to_thread(_brought_by, imported.restored, talk, len(made))
+        restored = session_restored(imported.restored, len(talk.messages), brought)
+        snapshot = Event("conversation_snapshot", {"point": talk.head.hex()})
+        # The imported events, then that of the restore, and a snapshot.
+        events = [
+            EventRow(each.id or self.new_id(), each.type, each.payload, each.at) for each in imported.events
+        ]
+        events += await asyncio.to_thread(event_rows, [restored, snapshot], now, self.new_id)
         times = [message.at for message in imported.messages[len(talk.preamble) :]]
         try:
             await self.store.exchanges.import_session(opened, times, events, made)
@@ -521,17 +514,6 @@ class Imports:
             messages=len(imported.messages),
             events=len(imported.events),
         )
-
-    def _events(self, imported: Imported, talk: Conversation, compactions: int, now: float) -> list[EventRow]:
-        """The imported events, then that of the restore, and a snapshot."""
-        came = [
-            EventRow(event.id or self.new_id(), event.type, event.payload, event.at)
-            for event in imported.events
-        ]
-        brought = _brought_by(imported.restored, talk, compactions)
-        restored = session_restored(imported.restored, len(talk.messages), brought)
-        snapshot = Event("conversation_snapshot", {"point": talk.head.hex()})
-        return [*came, *event_rows([restored, snapshot], now, self.new_id)]
 
 
 def _brought_by(restored: Restored, talk: Conversation, compactions: int) -> BroughtState:

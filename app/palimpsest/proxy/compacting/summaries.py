@@ -274,7 +274,15 @@ class SummaryJobs:
             return None
         watermark = context.conversation.chains[fold.cut - 1]
         job = Job(watermark, context.policy.name, context.turn.model, is_shared)
-        job.task = self._jobs.start(self._run(context, fold, job))
+
+        async def run() -> None:
+            try:
+                job.made = await self._written(context, fold, job)
+            finally:
+                if job.made is None:
+                    self._keep(key, lambda other: other is not job)
+
+        job.task = self._jobs.start(run())
         self._running[key] = [*self._running.get(key, [])[-7:], job]
         self._running.move_to_end(key)
         # The finished jobs of the oldest sessions are dropped; the store still has the summaries.
@@ -324,13 +332,6 @@ class SummaryJobs:
             # No model would be asked here, so there is no duplicate call to avoid.
             return 0.0
         return await self._leases.waited(*context.key, self._how.deadline_seconds)
-
-    async def _run(self, context: CompactionContext, fold: Fold, job: Job) -> None:
-        try:
-            job.made = await self._written(context, fold, job)
-        finally:
-            if job.made is None:
-                self._keep(context.key, lambda other: other is not job)
 
     async def _written(self, context: CompactionContext, fold: Fold, job: Job) -> Compaction | None:
         turn, how = context.turn, self._how
