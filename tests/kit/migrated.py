@@ -11,7 +11,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from palimpsest.storage.migrate import migrate, sqlite_path
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import migrate
 
 
 async def migrated(url: str) -> None:

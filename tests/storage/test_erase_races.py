@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 from palimpsest.proxy.answering import holdback
-from palimpsest.storage.migrate import sqlite_path, with_connection
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import with_connection
 from sqlalchemy import Connection, text
 
 from tests.kit.chat import Chat

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.journal import KnownSessions
-from palimpsest.storage.migrate import sqlite_path
 from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import Store, open_store
 

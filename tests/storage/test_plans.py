@@ -15,21 +15,20 @@ import pytest
 import sqlalchemy as sa
 from palimpsest.storage import (
     accounts,
-    compactions,
     erasure,
     exchange_log,
     exchange_units,
     exchanges,
     history_sql,
     journal,
-    retention,
+    namespaces,
     search,
     search_index,
     sql,
     store,
 )
+from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.database import Compiler, Statement
-from palimpsest.storage.migrate import sqlite_path
 from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.tables import METADATA
 from sqlalchemy.dialects import sqlite
@@ -48,7 +47,10 @@ WHOLE |= {"_PAGES", "FORGOTTEN"}
 # The newest few exchanges there are.
 WHOLE |= {"NEWEST_OF_ALL"}
 # What is kept too long, once an hour: a row for each session, and one for each namespace.
-WHOLE |= {"_BEFORE", "_OLDEST", "_SIZE", "_SIZES"}
+WHOLE |= {"_BEFORE", "_OLDEST", "_SIZE", "_SIZES", "_KEYS"}
+# What the operator sees of a page of namespaces, of all of them.
+OF_MANY = {"_SESSION_COUNTS", "_MESSAGE_COUNTS", "_TURN_COUNTS", "_MODEL_TOKENS"}
+WHOLE |= OF_MANY | {"_FAILURES"}
 # Goes through a namespace, newest first, until it has found enough.
 WHOLE_NAMESPACE = {"_SEARCH", "NEWEST_SESSIONS"}
 # Looks at a row for each of a namespace's sessions, as what adds them up does for the same search.
@@ -72,6 +74,7 @@ ONE_SESSION |= {"_TOKENS_UNTIL", "_OF_SESSION", "PINS_OF"}
 PARTS = {
     "_OWN_SESSIONS",
     "_WITH_LIMITS",
+    "_BY_NAMESPACE",
     "_OLDEST_FIRST",
     "_SESSION_ROWS",
     "_STORED_CHECKPOINTS",
@@ -117,7 +120,7 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, compactions, exchange_log, exchange_units, exchanges, history_sql, journal, retention),
+    *(accounts, exchange_log, exchange_units, exchanges, history_sql, journal, namespaces),
     *(search_index, search, sql, store, erasure),
 )
 
@@ -151,7 +154,7 @@ OPEN = {"heartbeat", "keys", "credentials", "namespaces", "pepper", "leases", "r
 UPSTREAM_NAMESPACE = {"_UNPROVEN", "OPEN_FAILED", "INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
 UPSTREAM_NAMESPACE |= LEARNED | {"_UNFINISHED", "GIVE_UP_IMPORTS"}
 # What is kept too long, of anybody, and how much there is of each.
-UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"}
+UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"} | OF_MANY
 # The scrub of the index of words: by the numbers of marks that name nobody.
 UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "HAS_REMOVED", "FORGOTTEN", "_REMOVE", "_DROP"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from palimpsest.storage.migrate import sqlite_path, with_connection
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import with_connection
 from palimpsest.storage.store import Store, open_store
 from sqlalchemy import Connection, text
 

@@ -9,10 +9,16 @@ from palimpsest.core.history.stored_points import Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.storage.accounts import Calibration, Charge, KeyRow, LearnedWindow, NamespaceStatus
-from palimpsest.storage.compactions import JournalEntries, Prepared
 from palimpsest.storage.erasure import OF_UNPROVEN
 from palimpsest.storage.exchange_units import ExchangeState, Variant
-from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow, TokensSpent
+from palimpsest.storage.journal import (
+    CheckpointRow,
+    EventRow,
+    JournalEntries,
+    MemoryRow,
+    Prepared,
+    TokensSpent,
+)
 from palimpsest.storage.migrate import with_connection
 from palimpsest.storage.store import Store
 from palimpsest.storage.tables import METADATA

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from palimpsest.errors import Conflict, StoreError, StoreUnavailable
+from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.database import Step
-from palimpsest.storage.migrate import sqlite_path
 from palimpsest.storage.sql import new_row
 from palimpsest.storage.sqlite_database import SqliteDatabase
 from palimpsest.storage.sqlite_files import driver

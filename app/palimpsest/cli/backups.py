@@ -26,7 +26,8 @@ from palimpsest.core.urls import without_password
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.proxy.server_secrets import PEPPER_BYTES, load_pepper
 from palimpsest.settings.serving import Database
-from palimpsest.storage.migrate import MISMATCHES, bound_pepper, schema_state, sqlite_path
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import MISMATCHES, bound_pepper, schema_state
 from palimpsest.storage.sqlite_files import ServerLock, copy_database, damage_of, rows_of
 
 DATABASE, PEPPER, MANIFEST = "palimpsest.db", "pepper", "backup.json"

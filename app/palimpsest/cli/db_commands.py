@@ -92,7 +92,7 @@ async def copy(
     from palimpsest.core.urls import without_password
     from palimpsest.settings.load import Source, explained
     from palimpsest.settings.serving import Database
-    from palimpsest.storage.copying import copy_store
+    from palimpsest.storage.migrate import copy_store
 
     source = settings.database
     try:

@@ -18,7 +18,8 @@ from palimpsest.core.urls import without_password
 from palimpsest.errors import PalimpsestError
 from palimpsest.proxy.server_secrets import load_pepper
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.migrate import MISMATCHES, bound_pepper, schema_state, sqlite_path
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import MISMATCHES, bound_pepper, schema_state
 from palimpsest.storage.sqlite_files import has_word_index, sqlite_version
 
 # Older versions can corrupt a WAL when two connections write or checkpoint at once (sqlite.org/wal.html).

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from palimpsest.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from palimpsest.storage.migrate import MISMATCHES, is_there, migrate, schema_state, sqlite_path
+from palimpsest.storage.address import is_there, sqlite_path
+from palimpsest.storage.migrate import MISMATCHES, migrate, schema_state
 
 
 async def migrated(url: str) -> None:

@@ -34,10 +34,11 @@ from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
 from palimpsest.errors import PalimpsestError, SettingsError
 from palimpsest.main.application import Application, create_app
 from palimpsest.proxy.server_secrets import load_pepper
-from palimpsest.proxy.telemetry.siblings import Inboxes
+from palimpsest.proxy.telemetry.counts import Inboxes
 from palimpsest.settings.serving import Server
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.migrate import bound_pepper, schema_of_this_version, sqlite_path
+from palimpsest.storage.address import sqlite_path
+from palimpsest.storage.migrate import bound_pepper, schema_of_this_version
 from palimpsest.storage.sqlite_files import sqlite_version
 from palimpsest.tokenizer.counting import Tokenizer
 

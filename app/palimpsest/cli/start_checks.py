@@ -12,7 +12,7 @@ from functools import partial
 from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.errors import SettingsError
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.migrate import postgres_driver, sqlite_path
+from palimpsest.storage.address import postgres_driver, sqlite_path
 
 
 def start_problems(settings: Settings) -> Iterator[str]:

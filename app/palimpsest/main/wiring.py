@@ -42,10 +42,9 @@ from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
 from palimpsest.proxy.answering.relay import Answered, RelayMeans
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker
-from palimpsest.proxy.compacting.compactor import Compactor
 from palimpsest.proxy.compacting.summaries import SummaryJobs
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
-from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.compacting.viewing import Compactor, ViewPlanner
 from palimpsest.proxy.compaction_context import ContextLoader
 from palimpsest.proxy.daily_log import DailyLog
 from palimpsest.proxy.destinations import KeptAnswers, RefusalMemory
@@ -77,8 +76,7 @@ from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.resolver import References, Resolver, Transcripts
 from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.proxy.telemetry.metrics import Counts, Metrics
-from palimpsest.proxy.telemetry.siblings import Siblings
+from palimpsest.proxy.telemetry.counts import Counts, Metrics, Siblings
 from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
 from palimpsest.settings.settings import (
     Settings,

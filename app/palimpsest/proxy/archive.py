@@ -46,10 +46,10 @@ from palimpsest.proxy.model_facts import PRIMING_TOKENS, Calibrations, ModelPric
 from palimpsest.proxy.quotas import Quota
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.turn import ReadBranch
-from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import Head, MessageRow, SessionRow
+from palimpsest.storage.journal import StoredCompaction
 from palimpsest.storage.store import Store
 
 # The newest request of a branch ended at most this many messages before its end.

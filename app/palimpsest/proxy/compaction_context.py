@@ -68,7 +68,7 @@ from palimpsest.proxy.journal_rows import block_in
 from palimpsest.proxy.lookups import NOTHING, Replay, Replays
 from palimpsest.proxy.model_facts import ModelFacts
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn, weight_of
-from palimpsest.storage.compactions import StoredCompaction
+from palimpsest.storage.journal import StoredCompaction
 from palimpsest.storage.store import Store
 
 # Appended to a record's reason if no model wrote the summary.

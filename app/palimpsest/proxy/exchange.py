@@ -25,12 +25,12 @@ from palimpsest.errors import Conflict, InvalidField, RequestError, StoreUnavail
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.answering.delivery import Delivery
 from palimpsest.proxy.answering.passthrough import Passthrough
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups import MixedTurns, asked_for
 from palimpsest.proxy.quotas import Quotas
+from palimpsest.proxy.reports import Client
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import References, Resolver
 from palimpsest.proxy.sessions.tombstones import Tombstones

@@ -75,11 +75,10 @@ from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.proxy.turn import Outcome, ReadBranch, Subject, Turn
 from palimpsest.settings.serving import Limits
-from palimpsest.storage.compactions import DatedCompaction, JournalEntries
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.exchange_units import OpenExchange
 from palimpsest.storage.history import SessionRow
-from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow
+from palimpsest.storage.journal import CheckpointRow, DatedCompaction, EventRow, JournalEntries, MemoryRow
 from palimpsest.storage.store import Store
 
 # Content of a checkpoint that is computed from at most so many bytes of the newest messages: it takes a

@@ -24,10 +24,15 @@ from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.storage.accounts import Charge
-from palimpsest.storage.compactions import ADD_DATED_COMPACTION, DatedCompaction, compaction_row
 from palimpsest.storage.database import Params, Statement, Step, Unit, p
 from palimpsest.storage.history_sql import INCOMPLETE, LIVE, OFF_PATH, ON_PATH, is_extended
-from palimpsest.storage.journal import ADD_NUMBERED_EVENT, EventRow
+from palimpsest.storage.journal import (
+    ADD_DATED_COMPACTION,
+    ADD_NUMBERED_EVENT,
+    DatedCompaction,
+    EventRow,
+    compaction_row,
+)
 from palimpsest.storage.sql import (
     SESSION_ROW,
     Where,

@@ -21,7 +21,6 @@ from palimpsest.core.wire.json_spans import raw_elements
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.errors import Conflict, StoreError
 from palimpsest.storage.accounts import Accounts, proof_step
-from palimpsest.storage.compactions import DatedCompaction
 from palimpsest.storage.database import (
     Pace,
     Params,
@@ -52,7 +51,7 @@ from palimpsest.storage.exchange_units import (
     opening,
 )
 from palimpsest.storage.history_sql import is_extended
-from palimpsest.storage.journal import EventRow, KnownSessions
+from palimpsest.storage.journal import DatedCompaction, EventRow, KnownSessions
 from palimpsest.storage.sql import (
     ONE,
     SIZES,

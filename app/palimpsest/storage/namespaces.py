@@ -126,8 +126,8 @@ class Namespaces(Repository):
 
     async def stored(self, namespaces: Sequence[str]) -> dict[str, Stored]:
         """What is stored for each of `namespaces`; those without a session are left out."""
-        sessions = await self._each(_SESSIONS, namespaces)
-        messages = dict(await self._each(_MESSAGES, namespaces))
+        sessions = await self._each(_SESSION_COUNTS, namespaces)
+        messages = dict(await self._each(_MESSAGE_COUNTS, namespaces))
         return {each: Stored(count, messages.get(each, 0), *times) for each, count, *times in sessions}
 
     async def turns(self, namespaces: Sequence[str], since: float, tokens_since: float) -> dict[str, Turns]:
@@ -136,11 +136,11 @@ class Namespaces(Repository):
         Those without a turn are left out.
         """
         asked = {"since": id_at(since), "tokens_since": id_at(tokens_since)}
-        return {each: Turns(*sums) for each, *sums in await self._each(_TURNS, namespaces, **asked)}
+        return {each: Turns(*sums) for each, *sums in await self._each(_TURN_COUNTS, namespaces, **asked)}
 
     async def models(self, namespaces: Sequence[str], since: float) -> list[ModelTokens]:
         """Tokens of each of `namespaces` by model since that time; at most 20,000 for a few namespaces."""
-        return [ModelTokens(*row) for row in await self._each(_MODELS, namespaces, since=id_at(since))]
+        return [ModelTokens(*row) for row in await self._each(_MODEL_TOKENS, namespaces, since=id_at(since))]
 
     async def failures(self, namespace: str, since: float, limit: int) -> list[Failure]:
         """The namespace's turns since that time that failed, newest first."""
@@ -216,15 +216,15 @@ class Namespaces(Repository):
 _BY_NAMESPACE = sa.select(SESSIONS.c.namespace, sa.func.count()).where(among(SESSIONS.c.namespace))
 _BY_NAMESPACE = _BY_NAMESPACE.group_by(SESSIONS.c.namespace)
 _TIMES = sa.func.max(SESSIONS.c.updated_at), sa.func.min(SESSIONS.c.created_at)
-_SESSIONS = sized(_BY_NAMESPACE.add_columns(*_TIMES))
-_MESSAGES = sized(_BY_NAMESPACE.join(MESSAGES, same_session(MESSAGES, SESSIONS)))
+_SESSION_COUNTS = sized(_BY_NAMESPACE.add_columns(*_TIMES))
+_MESSAGE_COUNTS = sized(_BY_NAMESPACE.join(MESSAGES, same_session(MESSAGES, SESSIONS)))
 _SINCE = EXCHANGES.c.id >= p("since")
 _FAILED = EXCHANGES.c.state.not_in([literal("done"), literal("open")])
 _NUMBERS = {name: EXCHANGES.c[f"{name}_tokens"] for name in ("prompt", "cached", "written", "completion")}
 _TOKENS = sum(sa.func.coalesce(_NUMBERS[name], literal(0)) for name in ("prompt", "completion"))
 _LATER = EXCHANGES.c.id >= p("tokens_since")
 _OF_MANY = (_SINCE, among(EXCHANGES.c.namespace))
-_TURNS = sized(
+_TURN_COUNTS = sized(
     sa.select(
         EXCHANGES.c.namespace,
         sa.func.count(),
@@ -234,7 +234,7 @@ _TURNS = sized(
     .group_by(EXCHANGES.c.namespace)
 )
 _BY_MODEL = columns_of(EXCHANGES, "namespace", "model")
-_MODELS = sized(
+_MODEL_TOKENS = sized(
     sa.select(*_BY_MODEL, *map(total_of, _NUMBERS.values()))
     .where(EXCHANGES.c.prompt_tokens.is_not(None), *_OF_MANY)
     .group_by(*_BY_MODEL)

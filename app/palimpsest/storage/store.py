@@ -31,13 +31,12 @@ import sqlalchemy as sa
 
 from palimpsest.errors import StoreUnavailable
 from palimpsest.storage.accounts import Accounts
-from palimpsest.storage.compactions import Compactions
 from palimpsest.storage.database import Recent, Repository, SqlDatabase, Statement, Step, StoreFault, p, step
 from palimpsest.storage.erasure import GIVE_UP_IMPORTS, Erasure, RecentlyErased
 from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
-from palimpsest.storage.journal import FREE_RESERVED, OPEN_FAILED, Journal, KnownSessions
+from palimpsest.storage.journal import FREE_RESERVED, OPEN_FAILED, Compactions, Journal, KnownSessions
 from palimpsest.storage.migrate import open_database
 from palimpsest.storage.namespaces import Namespaces
 from palimpsest.storage.search import Search

@@ -16,12 +16,11 @@ from palimpsest.errors import UpstreamError
 from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, words_sent
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.relay import Refusal, Relay, RelayMeans
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destinations, KeptAnswers
 from palimpsest.proxy.incoming import IncomingAnswer, kind_of, read_of
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups import HiddenRoundLog, RecallRounds
-from palimpsest.proxy.reports import compaction_comment, exchange_headers
+from palimpsest.proxy.reports import Client, compaction_comment, exchange_headers
 from palimpsest.proxy.sessions.recorder import state_of_status
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers

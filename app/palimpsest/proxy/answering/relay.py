@@ -27,13 +27,13 @@ from palimpsest.errors import (
 )
 from palimpsest.proxy.answering.holdback import Holdback, PartialAnswer
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, words_sent
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.incoming import IncomingAnswer, Kind
 from palimpsest.proxy.jobs import Jobs, offload
 from palimpsest.proxy.lookups import HiddenRoundLog, MixedTurns
 from palimpsest.proxy.model_facts import Windows
 from palimpsest.proxy.recall.indexing import Indexer
+from palimpsest.proxy.reports import Client
 from palimpsest.proxy.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder

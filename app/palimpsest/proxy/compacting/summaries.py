@@ -28,9 +28,8 @@ from palimpsest.proxy.jobs import FairPlaces, Jobs, logged
 from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.turn import Turn
 from palimpsest.settings.compacting import CompactionSettings
-from palimpsest.storage.compactions import Prepared
 from palimpsest.storage.erasure import RecentlyErased
-from palimpsest.storage.journal import Journal
+from palimpsest.storage.journal import Journal, Prepared
 from palimpsest.storage.store import Store
 
 _log = structlog.get_logger("palimpsest.summaries")

@@ -58,8 +58,8 @@ from palimpsest.proxy.jobs import logged
 from palimpsest.proxy.journal_rows import event_rows
 from palimpsest.proxy.recall.indexing import Indexer, IndexLag, RecallSwitch, text_of
 from palimpsest.settings.compacting import RecallSettings
-from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import History
+from palimpsest.storage.journal import StoredCompaction
 from palimpsest.storage.search import RecallRow
 from palimpsest.storage.store import Store
 
