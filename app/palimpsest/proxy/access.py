@@ -93,11 +93,6 @@ USE_SECONDS = 60.0
 _keys_log = structlog.get_logger("palimpsest.keys")
 
 
-_ADMIN_KEY = (
-    "This is the admin key, for /api/admin alone; it was sent no further. Send a caller's own key here."
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """An authenticated caller; `quota` None: unlimited."""
@@ -219,7 +214,10 @@ class Access:
         if incoming.credentials:
             return incoming.credentials
         if self._admin_key is not None and self._admin_key.is_in(incoming.headers, incoming.target):
-            raise AdminKeyRefused(_ADMIN_KEY)
+            raise AdminKeyRefused(
+                "This is the admin key, for /api/admin alone; it was sent no further. Send a caller's own key"
+                " here."
+            )
         first, identity = first_credentials(incoming), self._identity_of(incoming)
         # Appended last: callers that send only the first release's headers keep their namespaces.
         further = self._names.further(incoming.headers, incoming.target)

@@ -299,22 +299,23 @@ class Eraser:
     async def _quoting(self, namespace: str, session: str) -> list[str]:
         """Sessions of requests that quote it, were not recognized on arrival, and that nobody continued."""
         history, erasure = self.store.history, self.store.erasure
-        said, before = await history.said(namespace, session, None)
-        pieces = dict(await offload(sum(len(one.text) for one in said), pieces_of, said))
-        while before is not None:
+        pieces = dict(pieces_of([]))
+        before: int | None = None
+        last: str | None = None
+        while True:
             said, before = await history.said(namespace, session, before)
             more = await offload(sum(len(one.text) for one in said), pieces_of, said)
             for piece, message in more.items():
                 pieces.setdefault(piece, message)
+            if before is None:
+                break
         found: list[str] = []
-        requests, last = await erasure.lone_requests(namespace, session, None)
-        while requests or last is not None:
+        while True:
+            requests, last = await erasure.lone_requests(namespace, session, last)
             weight = sum(len(body) for one in requests for body in (*one.instructions, *one.asked))
             found += await offload(8 * weight, _those_that_quote, requests, pieces)
             if last is None:
-                break
-            requests, last = await erasure.lone_requests(namespace, session, last)
-        return found
+                return found
 
     async def _rows(
         self, namespace: str, session: str, marks: Sequence[bytes], unused_since: float | None = None

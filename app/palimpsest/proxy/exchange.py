@@ -81,7 +81,11 @@ class Exchange:
                 self._opened(caller.namespace, incoming, request, name) as turn,
             ):
                 client.entry.placed(turn)
-                may_compact = control != "off" and _is_whole(turn)
+                may_compact = control != "off"
+                if may_compact and turn.wire.keeps_answers:
+                    # Messages or items that only the upstream holds cannot be folded.
+                    said = (message.fields for message in turn.conversation.messages)
+                    may_compact = not turn.begins_unseen and not has_item_references(said)
                 try:
                     shown = await self._shown(turn, client) if may_compact else original(turn)
                     await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
@@ -149,17 +153,6 @@ class Exchange:
             incoming = replace(incoming, bill=await self.quotas.bill(quota))
         client.entry.facts["not_stored"] = why.decode()
         await self.passthrough.relay(incoming, client, [(b"x-palimpsest-store", why)])
-
-
-def _is_whole(turn: Turn) -> bool:
-    """False when the conversation contains messages or items that only the upstream holds.
-
-    They cannot be folded.
-    """
-    if not turn.wire.keeps_answers:
-        return True
-    talk = turn.conversation
-    return not turn.begins_unseen and not has_item_references(message.fields for message in talk.messages)
 
 
 def control_of(incoming: Incoming, *, may_ask: bool) -> str:

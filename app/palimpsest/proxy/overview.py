@@ -198,16 +198,6 @@ class Overviews:
                 sums.add(total, prices[total.model], ratio)
         return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals), stored)
 
-    async def of_sessions(self, namespace: str, sessions: Sequence[str]) -> dict[str, Sums]:
-        """The sums of each of `sessions`; those without a turn are left out."""
-        totals = await self.store.exchange_log.totals_of(namespace, sessions)
-        prices = await self._prices([total for every in totals.values() for total in every])
-        found = {session: Sums() for session in totals}
-        for session, every in totals.items():
-            for total in every:
-                found[session].add(total, prices[total.model], self._ratio_of(namespace, total))
-        return found
-
     async def listed(self, namespace: str, rows: Sequence[SessionRow]) -> list[ListedSession]:
         """The sessions of a page of a list, in their order."""
         names = [row.id for row in rows]
@@ -216,10 +206,13 @@ class Overviews:
         newest = await log.newest(namespace, names)
         openings = await log.openings(namespace, names)
         compacted = await log.compacted_at(namespace, names)
-        sums = await self.of_sessions(namespace, names)
+        totals = await log.totals_of(namespace, names)
+        prices = await self._prices(total for every in totals.values() for total in every)
         listed = []
         for row in rows:
-            last = asked.get(row.id)
+            last, sums = asked.get(row.id), Sums()
+            for total in totals.get(row.id, ()):
+                sums.add(total, prices[total.model], self._ratio_of(namespace, total))
             model = last.model if last else row.model
             sent, counted = (last.tokens_forwarded, last.prompt_tokens) if last else (None, None)
             ratio = self.calibrations.ratio_in(namespace, model, counted, sent)
@@ -232,7 +225,7 @@ class Overviews:
                     window_tokens=self.windows.known(model, namespace).tokens,
                     compacted_at=[as_theirs(tokens, ratio) for tokens in compacted.get(row.id, ())],
                     newest=newest.get(row.id),
-                    sums=sums.get(row.id) or Sums(),
+                    sums=sums,
                 )
             )
         return listed

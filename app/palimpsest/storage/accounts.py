@@ -284,11 +284,7 @@ _ADD_KEY = new_row(KEYS).on_conflict_do_nothing()
 _OF_VALID_KEY = sa.update(KEYS).where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
 _REVOKE_KEY = _OF_VALID_KEY.values(revoked_at=p(KEYS.c.revoked_at))
 _KEY_OF = sa.select(*_KEY).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None))
-_CHANGED = tuple(
-    name
-    for name in KeyRow.__slots__
-    if name not in ("id", "namespace", "created_at", "revoked_at", "last_used_at")
-)
+_CHANGED = ("label", "expires_at", "daily_tokens", "retention_days", "retention_bytes")
 _CHANGE_KEY = _OF_VALID_KEY.values({name: p(KEYS.c[name]) for name in _CHANGED})
 _KEY_USED = sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at))
 

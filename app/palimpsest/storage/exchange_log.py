@@ -209,22 +209,6 @@ class ExchangeLog(Repository):
         return found
 
 
-def _openings() -> Query:
-    """The bodies are cut by the database: one may have megabytes."""
-    first = (
-        sa.select(sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary))
-        .join(MESSAGES, HAS_BODY)
-        .where(
-            same_session(MESSAGES, SESSIONS),
-            MESSAGES.c.role == literal("user"),
-        )
-        .order_by(MESSAGES.c.arrival)
-        .limit(ONE)
-        .scalar_subquery()
-    )
-    return sa.select(SESSIONS.c.id, first).where(among(SESSIONS.c.id), of_namespace(SESSIONS))
-
-
 def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
     """Exchanges of a namespace, summed `by` these, by model and end, and by day."""
     days = [sa.func.floor(EXCHANGES.c.started_at / literal(86400)).label("day")] if by_day else []
@@ -274,7 +258,17 @@ _PAGE = _OF_SESSION.where(_BEFORE).order_by(EXCHANGES.c.arrival.desc()).limit(LI
 _NUMBERED = _OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place", sa.BigInteger))
 _NAMED = _OF_SESSION.where(EXCHANGES.c.id == p("id"))
 _VARIANTS = sized(rows_in(VARIANTS, "chain", "digest", "created_at").where(among(VARIANTS.c.chain)))
-_NEWEST, _OPENINGS = sized(newest_of_sessions(_COLUMNS)), sized(_openings())
+_NEWEST = sized(newest_of_sessions(_COLUMNS))
+# The bodies are cut by the database: one may have megabytes.
+_OPENING = (
+    sa.select(sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary))
+    .join(MESSAGES, HAS_BODY)
+    .where(same_session(MESSAGES, SESSIONS), MESSAGES.c.role == literal("user"))
+    .order_by(MESSAGES.c.arrival)
+    .limit(ONE)
+    .scalar_subquery()
+)
+_OPENINGS = sized(sa.select(SESSIONS.c.id, _OPENING).where(among(SESSIONS.c.id), of_namespace(SESSIONS)))
 # Ids grow with time, so that older rows are not read.
 _TOTALS = {
     by_day: _totals(by_day=by_day)

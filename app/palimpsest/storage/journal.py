@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -230,8 +230,7 @@ class Journal(Repository):
         steps = [
             arrivals_step(key, 1 + beside),
             Step(_ADD_CHECKPOINT, [{**key, **fields_of(checkpoint), "back": beside}]),
-            Step(ADD_MEMORY, memory_rows(key, memories, len(events))),
-            Step(ADD_EVENT, in_order(key, map(fields_of, events))),
+            *_entry_steps(key, memories, events),
         ]
         return (await self._db.write([each for each in steps if each.rows]))[1] > 0
 
@@ -369,6 +368,12 @@ class Journal(Repository):
         frees = (_STOPPED, FAIL_OPEN_OF, _FREE_LEASES, _FREE_RESERVED_OF)
         steps = [step(statement, **key) for statement in frees]
         return any(await self._db.write(steps))
+
+
+def _entry_steps(key: Params, memories: Sequence[MemoryRow], events: Sequence[EventRow]) -> Iterable[Step]:
+    """The steps that add memories and then events, the newest of the unit."""
+    yield Step(ADD_MEMORY, memory_rows(key, memories, len(events)))
+    yield Step(ADD_EVENT, in_order(key, map(fields_of, events)))
 
 
 def memory_rows(key: Params, memories: Sequence[MemoryRow], after: int) -> list[Params]:
@@ -600,8 +605,7 @@ def _adding(key: Params, compaction: Compaction, now: float, entries: JournalEnt
         # The fence: in another epoch the unit ends here.
         replace(arrivals_step(key, 1 + beside), needed=True),
         Step(_ADD_COMPACTION, [{**key, **compaction_row(compaction, now), "back": beside}]),
-        Step(ADD_MEMORY, memory_rows(key, entries.memories, len(entries.events))),
-        Step(ADD_EVENT, in_order(key, map(fields_of, entries.events))),
+        *_entry_steps(key, entries.memories, entries.events),
         step(_NO_LONGER_PREPARED, **key, id=compaction.id),
     ]
 

@@ -233,15 +233,11 @@ class SummaryJobs:
         def is_begun() -> bool:
             return bool(self._again(context) if is_again else self.begun(context))
 
-        if is_begun() or self._is_crowded or not self.may_prepare(context):
+        unmade = (job for jobs in self._running.values() for job in jobs if job.made is None)
+        if is_begun() or sum(1 for _ in unmade) >= MOST_AHEAD or not self.may_prepare(context):
             return
         if not await context.done(self._writer.unasked_reason, fold) and not is_begun():
             self.begin(context, fold, is_shared=not is_again)
-
-    @property
-    def _is_crowded(self) -> bool:
-        running = (job for jobs in self._running.values() for job in jobs)
-        return sum(job.made is None for job in running) >= MOST_AHEAD
 
     def begun(self, context: CompactionContext) -> Job | None:
         """The job, running or finished, that covers most of this conversation beyond the current fold."""
