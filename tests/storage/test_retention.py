@@ -172,9 +172,7 @@ async def test_who_has_lost_its_lease_stops(store: Store) -> None:
     for age in range(3):
         await finished(store, float(age), b"%d" % age)
     now = 99.0 * DAY
-    jobs: list[Jobs] = []
-    retention = retention_of(store, jobs, now)
     found = await due_in(store, 10, 0, now)
     assert await store.journal.take_lease("retention", "another", now, 60.0)
-    assert await retention._erased(found) == 0
+    assert await retention_of(store, [], now)._erased(found) == 0
     assert len(await names(store, (10, 0), now)) == 3

@@ -120,7 +120,8 @@ class Exchange:
             found = await self.resolver.turn_of(namespace, incoming, request, name)
             with self.resolver.in_flight.at(found):
                 turn = self.delivery.prepared(found)
-                if turn.may_begin:
+                # It may be new here, or was erased: also if placed by an answer (rule 4).
+                if turn.placement.found_by == "anchor" or not turn.placement.base:
                     await self.tombstones.admit(turn)
                 if (turn.namespace, turn.session) in self.mixed.running:
                     await self.mixed.settled(turn.namespace, turn.session)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from operator import itemgetter
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -90,6 +90,12 @@ class Compiler(dict[Statement, Compiled]):
         binding = bind if constants or len(names) < 2 else itemgetter(*names)
         compiled = self[statement] = Compiled(str(text), names, binding)
         return compiled
+
+
+@cache
+def compiler_of(dialect: Callable[[], Dialect]) -> Compiler:
+    """Statements are the same for every database of a kind: they are compiled once per process."""
+    return Compiler(dialect())
 
 
 # The condition for running a step: whether the last step that ran touched a row.

@@ -443,19 +443,6 @@ def _reopened(given: Any) -> dict[str, Any]:
     }
 
 
-def _put_message() -> Insert:
-    """A message sent again returns to the path; the request's head becomes a branch head."""
-    new = row_in_session(MESSAGES)
-    head = new.excluded.is_head
-    return replacing(
-        new,
-        where=sa.or_(MESSAGES.c.state.in_(OFF_PATH), head),
-        state=_ON_PATH_AGAIN,
-        is_head=sa.or_(MESSAGES.c.is_head, head),
-        preamble=sa.case((head, new.excluded.preamble), else_=MESSAGES.c.preamble),
-    )
-
-
 def _put_answer() -> Insert:
     """An existing answer stays; an incomplete one is completed, one that the client sent becomes relayed.
 
@@ -482,24 +469,6 @@ def _put_answer() -> Insert:
         digest=sa.case((sa.and_(better, cut), new.excluded.digest), else_=MESSAGES.c.digest),
         **kept,
     )
-
-
-def _put_other_spelling() -> Insert:
-    """An existing answer arrives with other bytes: both spellings stay (rule 12).
-
-    The variant is the old spelling if a cut answer is now whole, otherwise the new one.
-    """
-    replaced = sa.and_(MESSAGES.c.state == INCOMPLETE, p(MESSAGES.c.state) == LIVE)
-    spelling: dict[str, sa.ColumnElement[Any]] = {
-        "chain": MESSAGES.c.chain,
-        "session": MESSAGES.c.session,
-        "digest": sa.case((replaced, MESSAGES.c.digest), else_=p(MESSAGES.c.digest)),
-        "namespace": MESSAGES.c.namespace,
-        "created_at": p(VARIANTS.c.created_at),
-    }
-    other = (of_session(MESSAGES), MESSAGES.c.chain == p(MESSAGES.c.chain))
-    row = sa.select(*spelling.values()).where(*other, MESSAGES.c.digest != p(MESSAGES.c.digest))
-    return insert(VARIANTS).from_select(list(spelling), row).on_conflict_do_nothing()
 
 
 # The common case of the upsert below, at half its cost.
@@ -534,9 +503,29 @@ END_IMPORT = (
 )
 ADD_MESSAGE = new_row(MESSAGES).on_conflict_do_nothing()
 PUT_BODY = new_row(BODIES).on_conflict_do_nothing()
-PUT_MESSAGE = _put_message()
+# A message sent again returns to the path; the request's head becomes a branch head.
+_NEW_MESSAGE = row_in_session(MESSAGES)
+_NEW_HEAD = _NEW_MESSAGE.excluded.is_head
+PUT_MESSAGE = replacing(
+    _NEW_MESSAGE,
+    where=sa.or_(MESSAGES.c.state.in_(OFF_PATH), _NEW_HEAD),
+    state=_ON_PATH_AGAIN,
+    is_head=sa.or_(MESSAGES.c.is_head, _NEW_HEAD),
+    preamble=sa.case((_NEW_HEAD, _NEW_MESSAGE.excluded.preamble), else_=MESSAGES.c.preamble),
+)
 PUT_ANSWER = _put_answer()
-PUT_OTHER_SPELLING = _put_other_spelling()
+# An existing answer arrives with other bytes: both spellings stay (rule 12). The variant is the old spelling
+# if a cut answer is now whole, otherwise the new one.
+_REPLACED = sa.and_(MESSAGES.c.state == INCOMPLETE, p(MESSAGES.c.state) == LIVE)
+_SPELLING: Mapping[str, sa.ColumnElement[Any]] = {
+    **{name: MESSAGES.c[name] for name in ("chain", "session", "namespace")},
+    "digest": sa.case((_REPLACED, MESSAGES.c.digest), else_=p(MESSAGES.c.digest)),
+    "created_at": p(VARIANTS.c.created_at),
+}
+_OTHER = sa.select(*_SPELLING.values()).where(
+    of_session(MESSAGES), MESSAGES.c.chain == p("chain"), MESSAGES.c.digest != p(MESSAGES.c.digest)
+)
+PUT_OTHER_SPELLING = insert(VARIANTS).from_select(list(_SPELLING), _OTHER).on_conflict_do_nothing()
 PUT_REBASE = replacing(row_in_session(REBASES), "preamble")
 PUT_VARIANT = new_row(VARIANTS).on_conflict_do_nothing()
 PUT_PREAMBLE = new_row(PREAMBLES).on_conflict_do_nothing()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any, TypeVar, cast
 
 import asyncpg
@@ -19,12 +18,12 @@ from sqlalchemy.engine import Dialect
 
 from palimpsest.errors import Conflict, StoreError, StoreUnavailable
 from palimpsest.storage.database import (
-    Compiler,
     Pace,
     Reading,
     Scrub,
     StoreFault,
     Unit,
+    compiler_of,
     is_due,
 )
 from palimpsest.storage.tables import METADATA
@@ -70,6 +69,9 @@ _UNAVAILABLE = (
 )
 
 
+DIALECT = cast(Callable[[], Dialect], dialect)
+
+
 class _Connection(asyncpg.Connection):
     """A connection that knows whether something has failed on it."""
 
@@ -108,12 +110,6 @@ async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
     return PostgresDatabase(pool, deadline_seconds)
 
 
-@cache
-def _compiler() -> Compiler:
-    """Statements are the same for every server: they are compiled once per process."""
-    return Compiler(cast(Callable[[], Dialect], dialect)())
-
-
 class PostgresDatabase:
     """See `SqlDatabase`."""
 
@@ -123,7 +119,7 @@ class PostgresDatabase:
         self._pool = pool
         self._deadline_seconds = deadline_seconds
         self._writing: set[asyncio.Task[Sequence[int]]] = set()
-        self.compiled = _compiler()
+        self.compiled = compiler_of(DIALECT)
 
     async def write(self, unit: Unit, *, pace: Pace = "usual", seconds: float | None = None) -> Sequence[int]:
         """See `SqlDatabase`. `pace` has no effect: the server commits."""

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -26,7 +25,6 @@ from sqlalchemy.dialects import sqlite
 from palimpsest.errors import Conflict, StoreError, StoreUnavailable
 from palimpsest.storage.database import (
     After,
-    Compiler,
     Pace,
     Params,
     Reading,
@@ -34,6 +32,7 @@ from palimpsest.storage.database import (
     Scrub,
     StoreFault,
     Unit,
+    compiler_of,
     is_due,
 )
 from palimpsest.storage.sqlite_files import (
@@ -459,12 +458,6 @@ _INLINE_ROWS = 256
 _SLICE_PAGES = 500
 
 
-@cache
-def _compiler() -> Compiler:
-    """Statements are the same for every file: they are compiled once per process."""
-    return Compiler(sqlite.dialect())
-
-
 class SqliteDatabase:
     """See `SqlDatabase`. Create it on the event loop's thread, on which the inline reader runs."""
 
@@ -478,7 +471,7 @@ class SqliteDatabase:
     ) -> None:
         self.path = path
         self._deadline_seconds = deadline_seconds
-        self.compiled = _compiler()
+        self.compiled = compiler_of(sqlite.dialect)
         self._condition = FileCondition(path)
         self._reserve = Reserve(path)
         try:
