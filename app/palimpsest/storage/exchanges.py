@@ -288,7 +288,7 @@ class Exchanges(Repository):
         """The hidden rounds of the answers at `chains`; answers without any are left out."""
         reading = rows_among(ROUNDS_AMONG, chains, namespace=namespace, session=session)
         is_short = len(chains) <= SIZES[-1]
-        rows = await (self._db.read_bounded(reading) if is_short else self._db.read_snapshot(reading))
+        rows = await (self._db.read_bounded if is_short else self._db.read_snapshot)(reading)
         return {
             bytes(chain): HiddenRounds(
                 before=tuple(raw_elements(bytes(messages))),
@@ -320,10 +320,20 @@ class Exchanges(Repository):
         With `after`, only answers to the message of this chain. An id that more than 8 answers share has an
         empty list.
         """
-        reading = _answers_with(namespace, items, after)
-        return await (
-            self._db.read_bounded(reading) if len(items) <= ITEM_SIZES[0] else self._db.read_snapshot(reading)
-        )
+
+        def answers() -> Reading[dict[str, list[bytes]]]:
+            statements = ANSWERS_WITH if after is None else ANSWERS_AFTER_WITH
+            found: defaultdict[str, set[bytes]] = defaultdict(set)
+            rows = yield from rows_among(statements, map(plain, items), namespace=namespace, after=after)
+            for ident, digest in rows:
+                found[ident].add(digest)
+            few = {ident: digests for ident, digests in found.items() if len(digests) <= MOST_ANSWERS}
+            bodies = yield from bodies_of(namespace, [digest for each in few.values() for digest in each])
+            known = [ident for ident in items if plain(ident) in found]
+            return {ident: [bodies[digest] for digest in few.get(plain(ident), ())] for ident in known}
+
+        is_short = len(items) <= ITEM_SIZES[0]
+        return await (self._db.read_bounded if is_short else self._db.read_snapshot)(answers())
 
     async def items_of(self, namespace: str, session: str) -> list[str]:
         """The ids of the items of a session's answers, at most 4096, escaped by `plain`."""
@@ -339,20 +349,6 @@ def _rebase_size(exchange: OpenExchange, rebase: Rebase) -> Reading[tuple[int, i
     for members, size in grouped(rebase.members):
         answers += (yield from rows_of(RELAYED_AMONG[size], **{**point, **members}))[0][0]
     return depth + len(rebase.members), answers
-
-
-def _answers_with(
-    namespace: str, items: Sequence[str], after: bytes | None
-) -> Reading[dict[str, list[bytes]]]:
-    asked = {"namespace": namespace, "after": after}
-    statements = ANSWERS_WITH if after is None else ANSWERS_AFTER_WITH
-    found: defaultdict[str, set[bytes]] = defaultdict(set)
-    for ident, digest in (yield from rows_among(statements, map(plain, items), **asked)):
-        found[ident].add(digest)
-    few = {ident: digests for ident, digests in found.items() if len(digests) <= MOST_ANSWERS}
-    bodies = yield from bodies_of(namespace, [digest for digests in few.values() for digest in digests])
-    known = [ident for ident in items if plain(ident) in found]
-    return {ident: [bodies[digest] for digest in few.get(plain(ident), ())] for ident in known}
 
 
 SAVE_PARTIAL = (

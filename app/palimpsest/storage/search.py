@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import Insert, insert
+from sqlalchemy.dialects.postgresql import insert
 
 from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.words import CorpusStatistics
@@ -231,7 +231,14 @@ class Search(Repository):
         scope = key_of(namespace, session)
         # A word weighs by its rarity in the scope, an entry the sum of its words' weights. The caller then
         # ranks the chosen rows by their texts.
-        holdings = yield from _holdings(scope, words)
+        entries, length = (yield from rows_of(TOTALS[session is not None], **scope))[0]
+        holdings = _NOTHING
+        if entries:
+            wanted = list(dict.fromkeys(words))[:MOST_WORDS]
+            size = _size_for(len(wanted))
+            counted = yield from rows_of(COUNTS[size], **_queries(scope, wanted, size))
+            mean = max(1.0, length / entries)
+            holdings = CorpusStatistics(entries, mean, dict(zip(wanted, counted[0], strict=False)))
         held = {word: count for word, count in holdings.holding.items() if count}
         if not held or limit <= 0:
             return Found((), holdings)
@@ -245,15 +252,15 @@ class Search(Repository):
         asked = {**_queries(scope, list(held), size), "limit": _MOST_COUNTED + 1}
         asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
         best = [row[0] for row in (yield from rows_of(BEST[size], **asked))]
-        entries = yield from _entries(namespace, best[:_MOST_COUNTED])
+        found = yield from _entries(namespace, best[:_MOST_COUNTED])
         fitting: list[_Unread] = []
-        for each in entries[: min(limit, _MOST_FOUND)]:
+        for each in found[: min(limit, _MOST_FOUND)]:
             if not fitting or each.length <= most_bytes:
                 fitting.append(each)
                 most_bytes -= each.length
         rows = yield from _read(namespace, fitting)
         read = {(row.session, row.ref) for row in rows}
-        others = [each.row for each in entries if (each.row.session, each.row.ref) not in read]
+        others = [each.row for each in found if (each.row.session, each.row.ref) not in read]
         return Found(rows, holdings, others, len(best) <= _MOST_COUNTED)
 
     @from_snapshot
@@ -364,18 +371,6 @@ def _page(key: Params) -> Reading[list[RecallRow]]:
     return (yield from _read(str(key["namespace"]), _within(newest, _PAGE_BYTES)))
 
 
-def _holdings(scope: Params, words: Sequence[str]) -> Reading[CorpusStatistics]:
-    """The index's totals for the scope, and how many entries contain each word."""
-    totals = TOTALS[scope["session"] is not None]
-    entries, length = (yield from rows_of(totals, **scope))[0]
-    if not entries:
-        return _NOTHING
-    asked = list(dict.fromkeys(words))[:MOST_WORDS]
-    size = _size_for(len(asked))
-    counted = yield from rows_of(COUNTS[size], **_queries(scope, asked, size))
-    return CorpusStatistics(entries, max(1.0, length / entries), dict(zip(asked, counted[0], strict=False)))
-
-
 def _entries(namespace: str, entries: Sequence[int]) -> Reading[list[_Unread]]:
     """The rows of the entries, in order, read by each session's own key.
 
@@ -456,25 +451,22 @@ _MARK = same_session(RECALL_MARKS, SESSIONS)
 _MARKED = sa.func.coalesce(RECALL_MARKS.c.arrival, 0)
 
 
-def _move_mark() -> Insert:
-    """Move the mark only if it is at `after`; 0: there must be none yet."""
-    there = there_is(of_session(RECALL_MARKS))
-    after = p("after", sa.BigInteger)
-    given = {c.name: p(c) for c in RECALL_MARKS.c if c.name != "number"}
-    new = insert(RECALL_MARKS).from_select(
-        list(given), sa.select(*given.values()).where(sa.or_(after == 0, there))
-    )
-    return new.on_conflict_do_update(
-        index_elements=[RECALL_MARKS.c.session, RECALL_MARKS.c.namespace],
-        set_={
-            "arrival": new.excluded.arrival,
-            "entries": RECALL_MARKS.c.entries + new.excluded.entries,
-            "words": RECALL_MARKS.c.words + new.excluded.words,
-        },
-        where=RECALL_MARKS.c.arrival == after,
-    )
-
-
+# Moves the mark only if it is at `after`; 0: there must be none yet.
+_AFTER = p("after", sa.BigInteger)
+_GIVEN = {c.name: p(c) for c in RECALL_MARKS.c if c.name != "number"}
+_NEW_MARK = insert(RECALL_MARKS).from_select(
+    list(_GIVEN),
+    sa.select(*_GIVEN.values()).where(sa.or_(_AFTER == 0, there_is(of_session(RECALL_MARKS)))),
+)
+MOVE_MARK = _NEW_MARK.on_conflict_do_update(
+    index_elements=[RECALL_MARKS.c.session, RECALL_MARKS.c.namespace],
+    set_={
+        "arrival": _NEW_MARK.excluded.arrival,
+        "entries": RECALL_MARKS.c.entries + _NEW_MARK.excluded.entries,
+        "words": RECALL_MARKS.c.words + _NEW_MARK.excluded.words,
+    },
+    where=RECALL_MARKS.c.arrival == _AFTER,
+)
 PLACE = (
     sa.select(SESSIONS.c.epoch, _MARKED, SESSIONS.c.arrivals)
     .select_from(SESSIONS)
@@ -488,7 +480,6 @@ LAGGING = (
     .order_by(SESSIONS.c.updated_at.desc(), SESSIONS.c.id.desc())
     .limit(LIMIT)
 )
-MOVE_MARK = _move_mark()
 ADD_WORDS = insert(RECALL_WORDS).from_select(
     ["rowid", "words"],
     sa.select(RECALL_MARKS.c.number * PLACES + p("place"), WordsOf("words", holds=False)).where(
