@@ -57,29 +57,13 @@ WHOLE_NAMESPACE = {"_SEARCH", "NEWEST_SESSIONS"}
 WHOLE_NAMESPACE |= {"LAGGING"}
 # Adds up a row for each of a namespace's sessions, or those of their messages.
 WHOLE_NAMESPACE |= {"TOTALS", "_STORED", "SESSION_COUNT"}
-ONE_SESSION = {
-    "VARIETY",
-    "POINTS",
-    "REQUESTS",
-    "IS_LINE",
-    "SESSION",
-    "SESSIONS_BEFORE",
-    "NEWEST_FINISHED",
-    "PINS_OF",
-}
 # Exchanges as they are read for people: listed, counted or summed up, of a session or of some.
+ONE_SESSION = {"VARIETY", "POINTS", "REQUESTS", "IS_LINE", "SESSION", "SESSIONS_BEFORE", "NEWEST_FINISHED"}
 ONE_SESSION |= {"_PAGE", "_NUMBERED", "_COUNT", "_NEWEST", "_OPENINGS", "_TOTALS_OF", "_COMPACTED_AT"}
 ONE_SESSION |= {"_TOKENS_UNTIL", "_OF_SESSION", "PINS_OF"}
 # Not run themselves: statements are made of them.
-PARTS = {
-    "_OWN_SESSIONS",
-    "_WITH_LIMITS",
-    "_BY_NAMESPACE",
-    "_OLDEST_FIRST",
-    "_SESSION_ROWS",
-    "_STORED_CHECKPOINTS",
-    "_MESSAGES",
-}
+PARTS = {"_OWN_SESSIONS", "_WITH_LIMITS", "_BY_NAMESPACE", "_OLDEST_FIRST", "_SESSION_ROWS"}
+PARTS |= {"_STORED_CHECKPOINTS", "_MESSAGES"}
 # PostgreSQL alone runs it.
 PARTS |= {"_HOLD_BODIES"}
 PARTS |= {"_SUMMARIES", "_REBASES", "_REMOVED", "_OF_VALID_KEY", "_NEW_RESERVED", "_NEW_USE"}

@@ -84,9 +84,16 @@ class DailyLog:
         with self._locked():
             for path in sorted(self._folder.glob(f"????-??-??-{_owner(namespace)}.md")):
                 text = path.read_bytes().decode("utf-8", "surrogateescape")
-                kept, gone = _without(text, session)
-                if gone:
-                    _replace(path, kept)
+                heads = list(_HEAD.finditer(text))
+                ends = [*(head.start() for head in heads[1:]), len(text)]
+                kept = [
+                    text[head.start() : end]
+                    for head, end in zip(heads, ends, strict=False)
+                    if session is not None and head[1] != session
+                ]
+                if gone := len(heads) - len(kept):
+                    before = text[: heads[0].start()] if session is not None else ""
+                    _replace(path, before + "".join(kept))
                 count += gone
         return count
 
@@ -103,18 +110,6 @@ class DailyLog:
 def _owner(namespace: str) -> str:
     """The namespace as part of a file name; hashed if it could leave the folder."""
     return namespace if _PLAIN.fullmatch(namespace) else sha256(namespace.encode()).hexdigest()
-
-
-def _without(text: str, session: str | None) -> tuple[str, int]:
-    """The text without the session's entries (None: without all), and how many were removed."""
-    starts = [match.start() for match in _HEAD.finditer(text)]
-    owners = [match[1] for match in _HEAD.finditer(text)]
-    ends = [*starts[1:], len(text)]
-    entries = list(zip(owners, starts, ends, strict=True))
-    if session is None:
-        return "", len(entries)
-    kept = [text[start:end] for owner, start, end in entries if owner != session]
-    return text[: starts[0] if starts else None] + "".join(kept), len(entries) - len(kept)
 
 
 def _replace(path: Path, text: str) -> None:

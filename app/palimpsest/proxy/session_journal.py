@@ -66,14 +66,14 @@ from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.archive import Archive, missing
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.daily_log import DailyLog
-from palimpsest.proxy.jobs import Jobs, logged
+from palimpsest.proxy.jobs import Jobs, logged, offload
 from palimpsest.proxy.journal_rows import NewId, event_rows
 from palimpsest.proxy.model_facts import ModelTokens
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import stored_message
 from palimpsest.proxy.sessions.resolver import preamble_digest
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.proxy.turn import Outcome, ReadBranch, Subject, Turn
+from palimpsest.proxy.turn import Outcome, ReadBranch, Subject, Turn, weight_of
 from palimpsest.settings.serving import Limits
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.exchange_units import OpenExchange
@@ -322,7 +322,19 @@ class SessionJournal:
         budget = context.budget
         shown = await context.done(CompactionContext.under, context.current)
         slack = budget.window_tokens - budget.output_tokens - shown.tokens
-        unfolded, tokens = await context.done(_unfolded)
+        talk, unfolded = context.conversation, list[Message]()
+
+        def read() -> int:
+            """The messages that no summary covers, newest first, and the tokens of the whole path."""
+            size = 0
+            for place in range(len(talk.messages) - 1, cut_in(context.current, talk) - 1, -1):
+                message, is_pinned = talk.messages[place], talk.chains[place] in context.pins
+                if not message.is_instruction and not is_pinned and size < READ_BYTES:
+                    unfolded.append(message)
+                size += len(message.raw)
+            return sum(message.tokens for message in talk.messages)
+
+        tokens = await offload(weight_of(context.turn), read)
         # As the event states it.
         path_tokens = budget.for_model(tokens)
         if not flush_due(slack, len(unfolded), at, path_tokens, None):
@@ -417,17 +429,6 @@ def _checkpoint(kind: CheckpointKind, point: bytes, once: bytes, at: float) -> t
     ident = sha256(kind.encode() + once).hexdigest()[:32]
     (event,) = event_rows([Event("checkpoint", {"checkpointId": ident, "kind": kind})], at, lambda: ident)
     return CheckpointRow(ident, kind, point, at), event
-
-
-def _unfolded(context: CompactionContext) -> tuple[list[Message], int]:
-    """The messages that no summary covers, newest first, and the tokens of the whole path."""
-    talk, size, found = context.conversation, 0, []
-    for place in range(len(talk.messages) - 1, cut_in(context.current, talk) - 1, -1):
-        message = talk.messages[place]
-        if not message.is_instruction and talk.chains[place] not in context.pins and size < READ_BYTES:
-            found.append(message)
-        size += len(message.raw)
-    return found, sum(message.tokens for message in talk.messages)
 
 
 # Events that a session may have for each message of a request: calls, results, usages.

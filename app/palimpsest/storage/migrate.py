@@ -288,7 +288,12 @@ async def copy_store(source_url: str, target_url: str, beat_seconds: float) -> M
         source = await held.enter_async_context(connected(source_url, snapshot=True))
         target = await held.enter_async_context(connected(target_url))
         for connection in (source, target):
-            await _unused(connection, beat_seconds)
+            # Those that died beat no more.
+            if before := await _beats(connection):
+                await asyncio.sleep(beat_seconds)
+                now = await _beats(connection)
+                if any(now.get(server, beats) != beats for server, beats in before.items()):
+                    raise SettingsError("copy: a server uses the database; stop it first.")
         rows = {table.name: await _copied(source, target, table) for table in COPIED}
         # As at the start of a server: none is working on them.
         await target.execute(OPEN_FAILED)
@@ -366,16 +371,6 @@ def _reserved(url: str, held: AsyncExitStack) -> None:
         except OSError as failure:
             raise _unusable(path, failure) from failure
         held.callback(lock.release)
-
-
-async def _unused(connection: AsyncConnection, seconds: float) -> None:
-    """SettingsError when a server on PostgreSQL beats; those that died do not."""
-    before = await _beats(connection)
-    if before:
-        await asyncio.sleep(seconds)
-        now = await _beats(connection)
-        if any(now.get(server, beats) != beats for server, beats in before.items()):
-            raise SettingsError("copy: a server uses the database; stop it first.")
 
 
 async def _beats(connection: AsyncConnection) -> dict[str, int]:

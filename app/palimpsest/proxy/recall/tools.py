@@ -280,7 +280,15 @@ class _Search:
         """The best of the rows, and of those around them, with quotes."""
         query, only, where = self._query, self._only, self._where
         every = {self.id_of(row): row for row in (*rows, *around)}
-        entries = {ident: self._entry(ident, row) for ident, row in every.items()}
+        entries = {}
+        for ident, row in every.items():
+            place = (row.depth, 0)
+            if is_message := row.kind == "message":
+                place = (self.places or {}).get(row.chain, place)
+            kind: Kind = "payload" if row.tokens > self._how.large_payload_tokens else row.kind
+            text = without_secrets(text_of(row)) if where.is_tool else text_of(row)
+            about = place[1], name_in(row.body) if is_message else "", row.tokens, row.session
+            entries[ident] = SearchEntry(ident, kind, row.role, place[0], row.at, text, *about)
         weights = FOUND if where.scope == "branch" else APART
         scored = ranked(query, list(entries.values()), holdings, self._words, weights)
         if only != ANY:
@@ -300,15 +308,6 @@ class _Search:
             return summary_id(row.ref.decode())
         is_large = row.tokens > self._how.large_payload_tokens
         return payload_id(row.chain) if is_large else context_id(row.chain)
-
-    def _entry(self, ident: str, row: RecallRow) -> SearchEntry:
-        is_message = row.kind == "message"
-        is_large = row.tokens > self._how.large_payload_tokens
-        number, turn = (self.places or {}).get(row.chain, (row.depth, 0)) if is_message else (row.depth, 0)
-        text = without_secrets(text_of(row)) if self._where.is_tool else text_of(row)
-        name = name_in(row.body) if is_message else ""
-        kind = "payload" if is_large else row.kind
-        return SearchEntry(ident, kind, row.role, number, row.at, text, turn, name, row.tokens, row.session)
 
     def _meant(self, rows: Sequence[RecallRow]) -> list[RecallRow]:
         return [row for row in rows if self._only.holds(row.kind, row.role, row.body)]
