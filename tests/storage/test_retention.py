@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from palimpsest.proxy.erasing import Eraser, Forgetting, Retention, Scrubber
+from palimpsest.proxy.erasing import Eraser, Forgetting, RetentionSweep, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
 from palimpsest.proxy.server_secrets import Pepper
 from palimpsest.proxy.sessions.in_flight import InFlight
@@ -137,8 +137,8 @@ async def test_a_session_that_was_used_meanwhile_stays(store: Store) -> None:
     assert await store.history.message("ns", again.head[:12]) is not None
 
 
-def retention_of(store: Store, stack: list[Jobs], now: float) -> Retention:
-    """Retention of ten days, as a server runs it."""
+def retention_of(store: Store, stack: list[Jobs], now: float) -> RetentionSweep:
+    """RetentionSweep of ten days, as a server runs it."""
     jobs, gone, never = Jobs(), RecentlyErased(), asyncio.Event()
     stack.append(jobs)
     scrubber = Scrubber(store.erasure, jobs, never, Again(1.0))
@@ -148,7 +148,7 @@ def retention_of(store: Store, stack: list[Jobs], now: float) -> Retention:
     )
     forgetting = Forgetting(jobs, jobs, never, InFlight(), reader, Again(60.0))
     eraser = Eraser(store, jobs, gone, scrubber, tombstones, forgetting, None, lambda: now)
-    return Retention(store, eraser, 10, 0, lambda: now)
+    return RetentionSweep(store, eraser, 10, 0, lambda: now)
 
 
 async def test_of_two_servers_one_erases(store: Store) -> None:

@@ -31,7 +31,7 @@ from palimpsest.proxy.incoming import Headers, asking_of
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.model_facts import Windows
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.overviews import Overviews
 from palimpsest.proxy.quotas import Quota
 from palimpsest.proxy.recall.indexing import Indexer
 from palimpsest.proxy.recall.tools import RecallTools, Searcher

@@ -10,7 +10,7 @@ from palimpsest.api.callers import ApiParts
 from palimpsest.api.pages import pages_of
 from palimpsest.main.wiring import Parts, new_id
 from palimpsest.proxy.archive import Archive, ExchangeViews
-from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.overviews import Overviews
 from palimpsest.proxy.session_journal import Imports, RuntimeReader
 
 

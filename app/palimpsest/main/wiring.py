@@ -42,13 +42,13 @@ from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
 from palimpsest.proxy.answering.relay import Answered, RelayMeans
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker
-from palimpsest.proxy.compacting.summaries import SummaryJobs
+from palimpsest.proxy.compacting.summary_jobs import SummaryJobs
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
 from palimpsest.proxy.compacting.viewing import Compactor, ViewPlanner
 from palimpsest.proxy.compaction_context import ContextLoader
 from palimpsest.proxy.daily_log import DailyLog
 from palimpsest.proxy.destinations import KeptAnswers, RefusalMemory
-from palimpsest.proxy.erasing import Eraser, Forgetting, Retention, Scrubber, StoreWatch
+from palimpsest.proxy.erasing import Eraser, Forgetting, RetentionSweep, Scrubber, StoreWatch
 from palimpsest.proxy.exchange import Exchange
 from palimpsest.proxy.incoming import ASGIApp
 from palimpsest.proxy.jobs import Again, Jobs
@@ -250,7 +250,9 @@ class Parts:
             lookup_seconds=seconds,
         )
 
-    def front(self, pages: Callable[[], ASGIApp], metrics: MetricsPage | None) -> tuple[Front, Retention]:
+    def front(
+        self, pages: Callable[[], ASGIApp], metrics: MetricsPage | None
+    ) -> tuple[Front, RetentionSweep]:
         """The whole application, with `pages` at the first request for one; and what erases old sessions."""
         settings, store, limits = self.settings, self.store, self.settings.limits
         # Every request needs one. Bounded, since callers choose the models' names.
@@ -307,7 +309,9 @@ class Parts:
             access=self.access,
             compacts=settings.upstream.compaction_requests != "upstream",
         )
-        return front, Retention(store, self.erasure, settings.retention.days, settings.retention.max_bytes)
+        return front, RetentionSweep(
+            store, self.erasure, settings.retention.days, settings.retention.max_bytes
+        )
 
     def _wire_recall(self) -> None:
         """The index, search, the recall tools, and what offers them to models and runs their calls."""

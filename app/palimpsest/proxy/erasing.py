@@ -388,7 +388,7 @@ _LEASE_SECONDS = 300.0
 _LEASE = "retention"
 
 
-class Retention:
+class RetentionSweep:
     """Erases what is due: sessions older than `days`, of namespaces over `max_bytes`; 0: no limit.
 
     Keys may have limits of their own.

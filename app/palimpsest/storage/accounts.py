@@ -78,7 +78,7 @@ class Charge:
     released: int = 0
 
 
-class Use(NamedTuple):
+class UsedTokens(NamedTuple):
     """Tokens that an account has used on a day, and those that requests in progress have reserved."""
 
     tokens: int = 0
@@ -191,9 +191,9 @@ class Accounts(Repository):
         """Store when the key was used last."""
         await self._wrote(_KEY_USED, id=key_id, last_used_at=now)
 
-    async def used(self, account: str, day: str) -> Use:
+    async def used(self, account: str, day: str) -> UsedTokens:
         """The account's use on the day, a UTC date as YYYY-MM-DD; reads a row for each server inline."""
-        return Use(*(await self._few(_USED, account=account, day=day))[0])
+        return UsedTokens(*(await self._few(_USED, account=account, day=day))[0])
 
     async def reserve(self, account: str, day: str, tokens: int, limit: int) -> bool:
         """Reserve tokens of the day while less than `limit` is used and reserved; False from then on.

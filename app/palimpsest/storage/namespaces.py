@@ -79,7 +79,7 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelTokens:
+class ModelUse:
     """A namespace's tokens of one model, of turns whose prompt the upstream counted."""
 
     namespace: str
@@ -91,7 +91,7 @@ class ModelTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedTurn:
     """A turn that failed: its id, as in the log and in errors of ours, when, how, and by whose fault."""
 
     id: str
@@ -138,15 +138,15 @@ class Namespaces(Repository):
         asked = {"since": id_at(since), "tokens_since": id_at(tokens_since)}
         return {each: Turns(*sums) for each, *sums in await self._each(_TURN_COUNTS, namespaces, **asked)}
 
-    async def models(self, namespaces: Sequence[str], since: float) -> list[ModelTokens]:
+    async def models(self, namespaces: Sequence[str], since: float) -> list[ModelUse]:
         """Tokens of each of `namespaces` by model since that time; at most 20,000 for a few namespaces."""
-        return [ModelTokens(*row) for row in await self._each(_MODEL_TOKENS, namespaces, since=id_at(since))]
+        return [ModelUse(*row) for row in await self._each(_MODEL_TOKENS, namespaces, since=id_at(since))]
 
-    async def failures(self, namespace: str, since: float, limit: int) -> list[Failure]:
+    async def failures(self, namespace: str, since: float, limit: int) -> list[FailedTurn]:
         """The namespace's turns since that time that failed, newest first."""
         asked = {"namespace": namespace, "since": id_at(since), "limit": limit}
         rows = await self._db.read_snapshot(rows_of(_FAILURES, **asked), seconds=_SECONDS)
-        return [Failure(*row) for row in rows]
+        return [FailedTurn(*row) for row in rows]
 
     async def _each(self, statements: Any, namespaces: Sequence[str], **asked: object) -> Any:
         reading = rows_among(statements, namespaces, **asked)
@@ -245,7 +245,7 @@ _COLUMNS = columns_of(NAMESPACES, *NamespaceRow.__slots__)
 _PAGE = sa.select(*_COLUMNS).where(NAMESPACES.c.id > p("after")).order_by(NAMESPACES.c.id).limit(LIMIT)
 _NAMED = sa.select(*_COLUMNS).where(NAMESPACES.c.id == p("id"))
 _FAILURES = (
-    sa.select(*columns_of(EXCHANGES, *Failure.__slots__))
+    sa.select(*columns_of(EXCHANGES, *FailedTurn.__slots__))
     .where(of_namespace(EXCHANGES), _SINCE, _FAILED)
     .order_by(EXCHANGES.c.id.desc())
     .limit(LIMIT)

@@ -140,7 +140,7 @@ Indexed: TypeAlias = tuple[int, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Matches:
     """Rows that contain any of the words, best first; `holdings` are totals of everything searched.
 
     `others` contain the words too and come without bodies: rows after the best ones and rows too large.
@@ -220,7 +220,7 @@ class Search(Repository):
         words: Sequence[str],
         limit: int,
         most_bytes: int = 4_000_000,
-    ) -> Reading[Found]:
+    ) -> Reading[Matches]:
         """The best `limit` (at most 500) rows that contain any of the words; of equal rows the newest.
 
         Rows rank by the sum of their words' rarity within the session, or within all the namespace's sessions
@@ -241,7 +241,7 @@ class Search(Repository):
             holdings = CorpusStatistics(entries, mean, dict(zip(wanted, counted[0], strict=False)))
         held = {word: count for word, count in holdings.holding.items() if count}
         if not held or limit <= 0:
-            return Found((), holdings)
+            return Matches((), holdings)
         size = _size_for(len(held))
         # BM25's inverse document frequency, above 0 even for a word in every entry. In millionths: integers
         # have the same sum in whatever order a database adds them.
@@ -261,7 +261,7 @@ class Search(Repository):
         rows = yield from _read(namespace, fitting)
         read = {(row.session, row.ref) for row in rows}
         others = [each.row for each in found if (each.row.session, each.row.ref) not in read]
-        return Found(rows, holdings, others, len(best) <= _MOST_COUNTED)
+        return Matches(rows, holdings, others, len(best) <= _MOST_COUNTED)
 
     @from_snapshot
     def those(self, namespace: str, session: str, chains: Sequence[bytes]) -> Reading[list[RecallRow]]:

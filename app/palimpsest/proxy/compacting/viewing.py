@@ -27,7 +27,7 @@ from palimpsest.core.view.plan import plan_all, plan_manual, plan_overflow
 from palimpsest.core.view.record import WHY_BY_CODE, adopts
 from palimpsest.core.view.view import applies, cut_in
 from palimpsest.errors import Conflict, ContextLengthExceeded, InvalidView, RequestError, StoreError
-from palimpsest.proxy.compacting.summaries import Job, SummaryJobs
+from palimpsest.proxy.compacting.summary_jobs import Job, SummaryJobs
 from palimpsest.proxy.compaction_context import BY_CODE, CompactionContext, ContextLoader
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.session_journal import SessionJournal

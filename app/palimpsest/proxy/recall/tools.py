@@ -60,7 +60,7 @@ from palimpsest.proxy.recall.indexing import Indexer, IndexLag, RecallSwitch, te
 from palimpsest.settings.compacting import RecallSettings
 from palimpsest.storage.history import History
 from palimpsest.storage.journal import StoredCompaction
-from palimpsest.storage.search import Found, RecallRow
+from palimpsest.storage.search import Matches, RecallRow
 from palimpsest.storage.store import Store
 
 Scope = Literal["branch", "session", "namespace"]
@@ -179,7 +179,7 @@ class _Search:
         self._query = query
         self._only = only
 
-    async def candidates(self, limit: int, *, has_index: bool) -> Found:
+    async def candidates(self, limit: int, *, has_index: bool) -> Matches:
         """Matching rows that may be shown. Reads more of the index if other branches take up the candidates.
 
         A scan finds rows that pass the filters beyond the best candidates, substrings (C15), and everything
@@ -187,7 +187,7 @@ class _Search:
         """
         where, query, only = self._where, self._query, self._only
         session = None if where.scope == "namespace" else where.session
-        matching = Found((), _NOTHING)
+        matching = Matches((), _NOTHING)
         if has_index and query.words:
             for most in (_CANDIDATES, _MOST_CANDIDATES):
                 found = await self._search.find(
@@ -201,7 +201,7 @@ class _Search:
             # Of rows that may be shown those that were not read are counted.
             others = [row for row in found.others if row.state in _SHOWN and self._is_inside(row)]
             is_all = found.is_all and not (only.reads_bodies and others)
-            matching = Found(rows, found.holdings, others, is_all)
+            matching = Matches(rows, found.holdings, others, is_all)
             if (rows or others) and (is_enough or only == ANY or not others):
                 return matching
         if not query.text:
@@ -209,7 +209,7 @@ class _Search:
         by_words = not has_index or bool(matching.others)
         read, is_all = await self.scanned([session] if session else None, by_words=by_words, only=only)
         if not matching.rows:
-            return Found(read, await asyncio.to_thread(self.holdings, read), (), is_all)
+            return Matches(read, await asyncio.to_thread(self.holdings, read), (), is_all)
         return replace(matching, rows=_unique([*matching.rows, *read]), is_all=is_all)
 
     async def scanned(
@@ -241,7 +241,7 @@ class _Search:
         length = sum(words.total() for words in held) / max(1, len(held))
         return CorpusStatistics(max(1, len(held)), max(1.0, length), holding)
 
-    def chosen(self, matching: Found, late: Sequence[RecallRow]) -> tuple[list[RecallRow], list[RecallRow]]:
+    def chosen(self, matching: Matches, late: Sequence[RecallRow]) -> tuple[list[RecallRow], list[RecallRow]]:
         """The matching rows that are ranked, and those that are only counted.
 
         Summaries are included only if no message matches. Rows that a filter must read to judge are not

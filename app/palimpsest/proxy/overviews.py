@@ -23,7 +23,7 @@ from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.exchange_log import LoggedExchange, Total
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import TokensSpent
-from palimpsest.storage.namespaces import Failure, ModelTokens, NamespaceRow, Stored, Turns
+from palimpsest.storage.namespaces import FailedTurn, ModelUse, NamespaceRow, Stored, Turns
 from palimpsest.storage.store import Store
 
 # How a failure with this code is cured, and one of a party without a line of its own.
@@ -234,7 +234,7 @@ class Overviews:
         """The namespaces with ids after `after`, in the order of their ids."""
         return await self._views(await self.store.namespaces.page(after, limit), now)
 
-    async def namespace(self, ident: str, now: float) -> tuple[NamespaceView, Sequence[Failure]] | None:
+    async def namespace(self, ident: str, now: float) -> tuple[NamespaceView, Sequence[FailedTurn]] | None:
         """The namespace with this id, and its newest failures of the last 24 hours; None: there is none."""
         row = await self.store.namespaces.named(ident)
         if row is None:
@@ -272,7 +272,7 @@ class Overviews:
             for row in rows
         ]
 
-    async def _prices(self, totals: Iterable[Total | ModelTokens]) -> dict[str, Prices | None]:
+    async def _prices(self, totals: Iterable[Total | ModelUse]) -> dict[str, Prices | None]:
         return {model: await self.prices.known(model) for model in {total.model for total in totals}}
 
     def _ratio_of(self, namespace: str, total: Total) -> float:
