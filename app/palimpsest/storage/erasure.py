@@ -199,7 +199,7 @@ class Erasure(Repository):
                 erased.append(namespace)
             else:
                 # It has been proven in the meantime.
-                del self._erased[namespace, ""]
+                self._erased.pop((namespace, ""), None)
         if erased:
             await scrub_words(self._db)
         return erased
