@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 from palimpsest.core.wire.json_spans import raw_elements, raw_members
+from palimpsest.errors import StoreUnavailable
+from palimpsest.storage.exchanges import Exchanges
 
 from tests.kit.chat import Chat, Json
 from tests.kit.journal import AT_THE_END, compacted
@@ -31,6 +33,23 @@ async def imports(front: Front, document: Json | bytes, **headers: str) -> httpx
     """The answer to an import."""
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
     return await front.http.post("/api/sessions/import", content=content, headers=KEY | JSON_TYPE | headers)
+
+
+async def test_what_was_stored_is_not_answered_with_an_error(tmp_path: Path, monkeypatch: Any) -> None:
+    stored = Exchanges.import_session
+
+    async def late(self: Exchanges, *given: Any) -> None:
+        await stored(self, *given)
+        raise StoreUnavailable("The answer to the commit was lost.")
+
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        events = [
+            {"type": f"{said['role']}_message", "payload": {"message": said["content"]}} for said in SAID
+        ]
+        monkeypatch.setattr(Exchanges, "import_session", late)
+        reply = await imports(proxy, {"events": events})
+        assert reply.status_code == 201, reply.text
+        assert len(await rows(proxy, reply.json()["session"])) == len(SAID)
 
 
 async def exported(front: Front, name: str) -> bytes:

@@ -265,15 +265,15 @@ async def test_somebody_elses_session_looks_like_none(proxy: Proxy, chat: Chat) 
         assert (listed.status_code, chat.session in listed.text) == (200, False)
 
 
-async def test_whoever_is_not_known_is_asked_for_a_key(proxy: Proxy, chat: Chat) -> None:
+async def test_a_link_that_leads_nowhere_says_so_and_asks_for_no_key(proxy: Proxy, chat: Chat) -> None:
     unknown = typed(uuid.uuid4().hex)
     for headers in ({}, typed(""), unknown):
         replies = [
-            await proxy.http.get(f"/ui/sessions/{name}/events", headers=headers)
-            for name in (chat.session, NOWHERE)
+            await proxy.http.get(f"/ui/sessions/{name}", headers=headers)
+            for name in (f"{chat.session}/events", f"{NOWHERE}/turns/1", "x/../../y")
         ]
-        for reply in replies:
-            asked(reply)
+        replies.append(await proxy.http.get("/ui/nothing", headers=headers))
+        assert [refused(reply)[:2] for reply in replies] == [(404, "not_found")] * 4
         assert len({reply.content for reply in replies}) == 1
     asked(await proxy.http.get("/ui", headers=unknown))
     for sent in ("Basic", "Basic !!", "Basic " + base64.b64encode(b"no colon").decode()):
@@ -331,16 +331,17 @@ async def test_where_keys_are_demanded_only_an_issued_one_opens(tmp_path: Path) 
             assert (reply.status_code, chat.session in reply.text, key in reply.text) == (200, True, False)
 
 
-async def sent(proxy: Proxy, chat: Chat, form: Node) -> str:
+async def sent(proxy: Proxy, chat: Chat, form: Node, page: str = "") -> str:
     """The form is sent as a browser sends it; where that leads."""
     fields = {field.attributes["name"]: field.attributes["value"] for field in form.all("input")}
-    reply = await acts(proxy, chat, form.attributes["action"], fields)
+    reply = await acts(proxy, chat, form.attributes["action"], fields, page)
     assert reply.status_code == 303, reply.text
     return reply.headers["location"]
 
 
-async def acts(proxy: Proxy, chat: Chat, path: str, fields: Json) -> httpx.Response:
-    return await proxy.http.post(path, data=fields, headers=typed(key_of(chat), "me"))
+async def acts(proxy: Proxy, chat: Chat, path: str, fields: Json, page: str = "") -> httpx.Response:
+    headers = typed(key_of(chat), "me") | {"referer": f"{proxy.url}{path}{page}"}
+    return await proxy.http.post(path, data=fields, headers=headers)
 
 
 def forms_of(node: Node, action: str) -> list[Node]:
@@ -355,8 +356,10 @@ def forms_of(node: Node, action: str) -> list[Node]:
 async def test_a_session_is_compacted_and_the_compaction_undone(proxy: Proxy, chat: Chat) -> None:
     home = f"/ui/sessions/{chat.session}"
     reply = await acts(proxy, chat, home, {"action": "compact"})
-    assert reply.headers["location"] == f"{home}?nothing=1"
-    assert "There was nothing to fold." in (await opened(proxy, chat, "?nothing=1")).one("main").text
+    assert reply.headers["location"] == f"{home}?did=nothing_to_fold"
+    assert (
+        "There was nothing to fold." in (await opened(proxy, chat, "?did=nothing_to_fold")).one("main").text
+    )
     await chat.talks()
     for name, value in (
         ("origin", "https://evil.test"),
@@ -373,24 +376,45 @@ async def test_a_session_is_compacted_and_the_compaction_undone(proxy: Proxy, ch
     assert await sent(proxy, chat, form) == home
     (made,) = await chat.compactions()
     assert made["messages_folded"] == form.figure("fold") > 0
+    # It says so at once, and can be undone at once.
+    for made_again in (False, True):
+        told = (await opened(proxy, chat, "")).one("div", kind="did")
+        assert (told.figure("folded"), told.figure("after")) == (
+            made["messages_folded"],
+            made["tokens_after"],
+        )
+        if not made_again:
+            assert await sent(proxy, chat, forms_of(told, "undo")[0]) == f"{home}?did=undone"
+            assert "Undone." in (await opened(proxy, chat, "?did=undone")).one("p", kind="did").text
+            await sent(proxy, chat, form)
+    made = (await chat.compactions())[-1]
     await chat.says("And now?")
     after = await opened(proxy, chat, "")
     assert made["summary"][:60] in after.one("main").text
+    assert after.all("div", kind="did") == []
     await sent(proxy, chat, forms_of(after, "undo")[0])
-    assert (await chat.compactions())[0]["undone_at"] is not None
+    assert all(one["undone_at"] for one in await chat.compactions())
     assert forms_of(await opened(proxy, chat, ""), "undo") == []
 
 
-async def test_a_message_is_pinned_on_a_turn_and_unpinned_on_the_state(proxy: Proxy, chat: Chat) -> None:
-    form = forms_of(await opened(proxy, chat, "/turns/2"), "pin")[0]
-    assert await sent(proxy, chat, form) == f"/ui/sessions/{chat.session}/state"
+@pytest.mark.parametrize("place", ["/turns/2", "/turns/2?from=0", "/messages?from=0&limit=5&raw=true"])
+async def test_a_message_is_pinned_and_unpinned_where_it_stands(proxy: Proxy, chat: Chat, place: str) -> None:
+    form = forms_of(await opened(proxy, chat, place), "pin")[0]
+    ident = form.all("input")[1].attributes["value"]
+    there = f"/ui/sessions/{chat.session}{place}#pin-{ident}"
+    assert await sent(proxy, chat, form, place) == there
     (pin,) = (await chat.asks("GET", "/pins"))["pins"]
-    assert pin["message"] == form.all("input")[1].attributes["value"]
+    assert pin["message"] == ident
+    (form,) = forms_of(await opened(proxy, chat, place), "unpin")
+    assert "pinned" in form.text
     state = await opened(proxy, chat, "/state")
     assert "first question" in state.one("main").text
-    await sent(proxy, chat, forms_of(state, "unpin")[0])
+    assert await sent(proxy, chat, form, place) == there
     assert (await chat.asks("GET", "/pins"))["pins"] == []
     assert "Nothing is pinned." in (await opened(proxy, chat, "/state")).one("main").text
+    (form,) = forms_of(state, "unpin")
+    await acts(proxy, chat, home := f"/ui/sessions/{chat.session}", {"action": "pin", "message": ident})
+    assert await sent(proxy, chat, form, "/state") == f"{home}/state"
 
 
 async def test_settings_are_changed_and_told_with_their_source(proxy: Proxy, chat: Chat) -> None:

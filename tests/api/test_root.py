@@ -90,6 +90,7 @@ async def test_the_readme_and_the_page_say_the_same_of_each_client(fresh: Proxy)
         "/chat/completions", "/responses", "/models", "/embeddings", "/api/v1/chat/completions",
         "/openai/v1/chat/completions", "/api/chat/completions", "/v2/chat/completions", "/models/gpt-4o",
         "/openai/deployments/gpt-4o/chat/completions", "/s/mine/chat/completions", "/v1",
+        "/api/chat", "/api/generate", "/api/tags",
     ],
 )  # fmt: skip
 async def test_a_forgotten_v1_is_met_with_a_hint(fresh: Proxy, path: str) -> None:

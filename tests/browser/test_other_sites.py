@@ -23,13 +23,7 @@ pytestmark = [pytest.mark.spec("H02"), pytest.mark.asyncio(loop_scope="session")
 SECRET = "the password is swordfish"
 TALK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "written by a page"}]})
 MEMORY = json.dumps({"text": "written by a page"})
-READS = [
-    "/api/sessions/named/messages",
-    "/api/sessions",
-    "/api/sessions/named/events",
-    "/ui",
-    "/v1/models",
-]
+READS = ["/api/sessions/named/messages", "/api/sessions", "/api/sessions/named/events", "/ui", "/v1/models"]
 WRITES = {
     "/v1/chat/completions": TALK,
     "/s/named/v1/chat/completions": TALK,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Error, Page, Response
+from playwright.async_api import Browser, Page, Response
 
 from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, compacted, read
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.spec("H17"), pytest.mark.asyncio(loop_scope="session")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> \u202egpj.exe </li></ol>"
 PICTURE = "data:image/png;base64," + "iVBORw0KGgo" * 400
 # Most bytes of a page with its script, as they come over the wire.
+JSON_TYPE = {"content-type": "application/json"}
 MOST_BYTES = 300_000
 
 
@@ -176,24 +177,64 @@ async def test_everything_is_reached_by_keys_alone(tmp_path: Path, browser: Brow
             await page.wait_for_url(home)
 
 
-async def test_a_list_stays_up_to_date_until_it_is_paused(tmp_path: Path, browser: Browser) -> None:
-    async with proxied(ModelServer(), tmp_path) as proxy:
+async def test_a_session_stays_up_to_date_until_it_is_paused_or_erased(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with proxied(ModelServer(window=8_000), tmp_path, AT_THE_END) as proxy:
         chat = proxy.chat(session="work")
         chat.headers.pop("authorization")
-        await chat.says("Hello.")
+        await compacted(chat)
+        session = f"/api/sessions/{chat.session}"
         async with opened(browser) as seen:
             page = seen.page
+            await page.clock.install()
             await page.goto(f"{proxy.url}/ui/sessions/{chat.session}")
-            assert await page.locator("li.turn").count() == 1
+            await page.evaluate("""() => {
+                window.changes = new Set();
+                const note = (node) => window.changes.add(node.dataset?.swap);
+                const seen = new MutationObserver((all) => all.forEach((one) =>
+                    one.addedNodes.forEach(note)));
+                seen.observe(document, {subtree: true, childList: true});
+            }""")
+
+            async def next_look() -> tuple[int, int, list[str]]:
+                """Status and bytes of the next answer, and the regions that it changed."""
+                async with page.expect_response(page.url) as waiting:
+                    await page.clock.fast_forward(60_000)
+                answer = await waiting.value
+                size = 0 if answer.status == 304 else len(await answer.body())
+                await page.wait_for_load_state("networkidle")
+                changes = await page.evaluate(
+                    "() => { const all = [...changes]; changes.clear(); return all; }"
+                )
+                return answer.status, size, sorted(changes)
+
+            turns = await page.locator("li.turn").count()
+            for _ in range(3):
+                assert await next_look() == (304, 0, [])
+            await page.click("summary")
+            await page.evaluate("document.activeElement.blur()")
             await chat.says("More.")
-            await page.locator("li.turn").nth(1).wait_for()
+            assert (await next_look())[::2] == (200, ["about", "turns", "window"])
+            assert await page.locator("li.turn").count() == turns + 1
+            assert await page.locator("details[open]").count() == 1
+            assert await next_look() == (304, 0, [])
+            made = (await chat.compactions())[-1]["id"]
+            await proxy.http.post(f"{session}/compactions/{made}/undo", headers=JSON_TYPE)
+            assert (await next_look())[::2] == (200, ["turns", "window"])
+            await proxy.http.patch(f"{session}/settings", json={"policy": {"name": "off"}})
+            assert (await next_look())[::2] == (200, ["about", "window"])
+            assert "Compaction is off" in await page.inner_text("main")
             await page.click("[data-live]")
             await chat.says("And more.")
-            # Twice as long as it would have taken.
-            await page.wait_for_timeout(6_500)
-            assert await page.locator("li.turn").count() == 2
+            await page.clock.fast_forward(60_000)
+            assert await page.locator("li.turn").count() == turns + 1
             await page.click("[data-live]")
-            await page.locator("li.turn").nth(2).wait_for()
+            assert (await next_look())[0] == 200
+            await proxy.http.delete(session)
+            assert (await next_look())[0] == 404
+            assert "It may have been erased" in await page.inner_text("main")
+            seen.complaints = [text for text in seen.complaints if "404" not in text]
 
 
 async def test_the_first_request_shows_up_by_itself(tmp_path: Path, browser: Browser) -> None:
@@ -216,12 +257,8 @@ async def test_a_session_that_is_erased_while_it_is_looked_at(tmp_path: Path, br
         page = await context.new_page()
         await page.goto(f"{proxy.url}/ui/sessions/{chat.session}/turns/2")
         await proxy.http.delete(f"/api/sessions/{chat.session}")
-        # The browser asks for a key: without one it cannot be known whose session that was.
-        answers: list[int] = []
-        page.on("response", lambda answer: answers.append(answer.status))
-        with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
-            await page.goto(f"{proxy.url}/ui/sessions/{chat.session}/turns/1")
-        assert 401 in answers
+        await page.goto(f"{proxy.url}/ui/sessions/{chat.session}/turns/1")
+        assert "It may have been erased" in await page.inner_text("main")
         await context.close()
 
 

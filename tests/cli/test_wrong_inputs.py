@@ -86,12 +86,7 @@ def _is_a_sentence(said: subprocess.CompletedProcess[str], parts: tuple[str, ...
         ),
         *(
             (("sessions", "--url", url), ("--url", "http://127.0.0.1:8000"))
-            for url in (
-                "http://127.0.0.1:abc",
-                "http://[::1",
-                "127.0.0.1:8000",
-                "http://h:999999",
-            )
+            for url in ("http://127.0.0.1:abc", "http://[::1", "127.0.0.1:8000", "http://h:999999")
         ),
         (("sessions", "--key", "sk-ключ"), ("key",)),
         (("sessions", "--key", "sk-1\nx"), ("key",)),

@@ -202,14 +202,7 @@ def test_a_backup_that_cannot_be_made_says_so(kept: Path, tmp_path: Path, name: 
 
 @pytest.mark.parametrize(
     "harm",
-    [
-        b"",
-        b"[" * 100_000,
-        {"sha256": 5},
-        {"sha256": None},
-        {"sha256": [DATABASE, PEPPER]},
-        {"rows": None},
-    ],
+    [b"", b"[" * 100_000, {"sha256": 5}, {"sha256": None}, {"sha256": [DATABASE, PEPPER]}, {"rows": None}],
 )
 def test_a_damaged_manifest_is_said_to_be_damaged(
     kept: Path, tmp_path: Path, harm: bytes | dict[str, object]

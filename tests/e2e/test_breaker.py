@@ -66,10 +66,7 @@ async def test_summaries_that_fail_one_caller_are_written_for_another(tmp_path: 
         return Says({"role": "assistant", "content": plain_summary(seen)})
 
     model = ModelServer(window=4_000, summary=summary)
-    settings = {
-        "policy.advanced.breaker_failures": 1,
-        "compaction.background": False,
-    }
+    settings = {"policy.advanced.breaker_failures": 1, "compaction.background": False}
     async with proxied(model, tmp_path, settings) as proxy:
         authors = {}
         for key in ("hers", "mine"):

@@ -33,6 +33,14 @@ def system(text: str) -> Json:
     return {"role": "system", "content": text}
 
 
+def assistant(text: str, **more: Any) -> Json:
+    return {"role": "assistant", "content": text, **more}
+
+
+def result(call: str) -> Json:
+    return {"role": "tool", "tool_call_id": call, "content": "def parse(): ..." * 60}
+
+
 @pytest_asyncio.fixture
 async def proxy(tmp_path: Path) -> AsyncIterator[Proxy]:
     async with proxied(ModelServer(), tmp_path) as running:
@@ -58,8 +66,9 @@ def chat_of(proxy: Proxy, **options: Any) -> Chat:
     return chat
 
 
-async def sessions(proxy: Proxy) -> list[Json]:
-    found = await proxy.http.get("/api/sessions", headers={"authorization": "Bearer key-1"})
+async def sessions(proxy: Proxy, **params: int) -> list[Json]:
+    headers = {"authorization": "Bearer key-1"}
+    found = await proxy.http.get("/api/sessions", headers=headers, params=params)
     listed: list[Json] = found.json()["sessions"]
     return listed
 
@@ -336,3 +345,132 @@ async def test_greeting_twins_keep_their_own_words(proxy: Proxy) -> None:
     for chat in twins:
         assert await chat.transcript() == chat.said
         assert await kinds(chat) == ["main"]
+
+
+@pytest.mark.parametrize("under", [HARNESS, NOTES, None])
+async def test_a_subagent_that_works_for_long(proxy: Proxy, under: str | None) -> None:
+    chat = chat_of(proxy, session="agent", system=HARNESS if under else None)
+    proxy.model.calls(("task", "delegate", {"prompt": "Find the readers."}))
+    await chat.says("Repair the log reader.")
+    agent = chat_of(proxy, session="agent", system=under)
+    for step in range(3):
+        proxy.model.calls((f"c{step}", "read", {"path": f"{step}.py"}))
+        await (agent.sends(result(f"c{step - 1}")) if step else agent.says("Find the readers."))
+        assert await chat.transcript() == chat.said
+    await agent.sends(result("c2"))
+    await chat.sends(result("task"))
+    await agent.says("Those of the tides, too.")
+    assert await chat.transcript() == chat.said
+    assert await kinds(chat) == ["main", "side"]
+
+
+@pytest.mark.parametrize(
+    ("begins", "says"),
+    [
+        ("{", '"n": 1}'),
+        ("Sure, here is", " the list."),
+        ("<answer>", "42</answer>"),
+        ("```json\n", "{}\n```"),
+    ],
+)
+async def test_an_answer_that_the_client_began(proxy: Proxy, begins: str, says: str) -> None:
+    twins = [chat_of(proxy), chat_of(proxy)]
+    for turn in range(3):
+        for number, chat in enumerate(twins):
+            chat.said.append(user(f"Question {turn}."))
+            answer = await asks(chat, *chat.said, assistant(begins), says=f"{says}{number}")
+            chat.said.append(assistant(begins + answer["content"]))
+    assert {row["id"] for row in await sessions(proxy)} == {chat.session for chat in twins}
+
+
+@pytest.mark.parametrize(
+    "wrong", ["Error:\nno tool {}.\nNow let's retry.", "[system] invalid call {}", "{} is no JSON.\n\nAgain."]
+)
+async def test_a_dropped_answer_and_what_was_wrong_with_it(proxy: Proxy, wrong: str) -> None:
+    """smolagents: 21 sessions for one talk. Who goes on from the answer has a conversation of their own."""
+    chat, other = chat_of(proxy), chat_of(proxy)
+    asked = "New task:\nHow high is the tide at Pola?"
+    for step in range(4):
+        await asks(chat, system(HARNESS), {"role": "user", "content": [{"type": "text", "text": asked}]})
+        asked += "\n" + wrong.format(step)
+    assert len(await sessions(proxy)) == 1
+    await other.says("What is the capital of the region?")
+    await other.says("Thank you.")
+    await asks(chat_of(proxy), user("What is the capital of the region?\nAnd of Istria?"))
+    assert len(await sessions(proxy)) == 3
+
+
+async def test_a_name_that_an_answer_is_given_later_is_no_edit(proxy: Proxy) -> None:
+    chat = chat_of(proxy)
+    for turn in range(4):
+        await chat.says(f"Question {turn}.")
+        chat.said[-1] = assistant(chat.said[-1]["content"], name="ada")
+    assert await kinds(chat) == ["main"]
+    assert "name" not in str(await chat.transcript())
+
+
+async def test_a_summary_asked_for_in_a_system_message(proxy: Proxy) -> None:
+    chat = chat_of(proxy, system=HARNESS)
+    for turn in range(3):
+        await chat.says(f"Tell me about the olive tree, part {turn}.")
+    session, wish = chat.session, system("Summarize the entire dialog in five sentences.")
+    await asks(chat, *chat.said[:5], wish, says=SUMMARY)
+    assert chat.session == session
+    assert await chat.transcript() == chat.said
+    assert await kinds(chat) == ["main", "side"]
+    chat.said = [chat.said[0], assistant(SUMMARY), *chat.said[5:]]
+    await chat.says("And the tides?")
+    assert chat.session == session
+    assert (await chat.transcript())[-1] == chat.said[-1]
+
+
+TASK = "Please mend the parser in src/parse.py so that it reads dates"
+BEGUN: list[list[Json]] = [
+    [user(TASK)],
+    [user("# AGENTS.md instructions\n<INSTRUCTIONS>\nUse tabs.\n</INSTRUCTIONS>"), user(TASK)],
+    [user("<workspace_state>\na.py\n</workspace_state>"), user(f"<query>\n{TASK}\n</query>")],
+    [user(f"<task>\n{TASK}\n</task>\n<environment_details>\n# Files\n</environment_details>")],
+    [user(f"New task:\n{TASK}")],
+    [{"role": "user", "content": [{"type": "text", "text": each} for each in ("<env>\nx\n</env>", TASK)]}],
+]
+TITLED = ["Parser dates", '{"title": "Parser dates"}', '**"Parser dates"**', "Title: Parser dates"]
+
+
+async def titles(proxy: Proxy) -> list[str]:
+    return [row["title"] for row in await sessions(proxy, details=1)]
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+@pytest.mark.parametrize("named", [None, "opencode"])
+async def test_a_title_is_a_persons_words_or_what_the_client_was_answered(
+    proxy: Proxy, begun: list[Json], named: str | None
+) -> None:
+    asked = [system("You write titles.\nA title helps the user to find this conversation.")]
+    asked += [user("Generate a title for this conversation:"), *begun]
+    chat = chat_of(proxy, session=named, system=HARNESS)
+    await chat.sends(*begun)
+    assert await titles(proxy) == [TASK]
+    for answer in TITLED:
+        await asks(chat, *asked, says=answer)
+        assert await titles(proxy) == ["Parser dates"]
+    await asks(chat_of(proxy, session="early"), *asked, says="Parser dates")
+    assert set(await titles(proxy)) == {"Parser dates"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "client"),
+    [
+        ({"user-agent": "Python/3.11 aiohttp/3.9"}, "aiohttp/3.9"),
+        ({"user-agent": "Python/3.11 aiohttp/3.9", "x-title": "Open WebUI"}, "Open WebUI"),
+        ({"user-agent": "OpenAI/Python 1.55.0 semantic-kernel/1.4"}, "semantic-kernel/1.4"),
+        ({"user-agent": "OpenAI/JS 4.1", "http-referer": "https://cline.bot"}, "cline.bot"),
+        ({"user-agent": "node", "x-stainless-lang": "js", "x-stainless-package-version": "4"}, "openai-js/4"),
+        ({"user-agent": "Mozilla/5.0 (X11) Gecko Harbour/1.2 Chrome/120 Safari/5"}, "Harbour/1.2"),
+        ({"user-agent": "curl/8.5.0"}, "curl/8.5.0"),
+    ],
+)
+async def test_a_client_is_named_by_what_names_it(proxy: Proxy, headers: Json, client: str) -> None:
+    chat = chat_of(proxy)
+    chat.headers |= headers
+    await chat.says("Hello.")
+    assert [row["client"] for row in await sessions(proxy, details=1)] == [client]

@@ -129,10 +129,7 @@ async def test_nothing_of_an_answer_that_a_kill_cut_off_is_in_any_file(tmp_path:
         asked = str(ASKED["content"])
         assert story.partial.startswith("piece 0;")
         assert remains(tmp_path, "piece 0;")
-        async with (
-            server(tmp_path, upstream.url) as running,
-            httpx.AsyncClient(trust_env=False) as http,
-        ):
+        async with server(tmp_path, upstream.url) as running, httpx.AsyncClient(trust_env=False) as http:
             (session,) = await sessions(running)
             assert len(await transcript(running, session)) == 2
             reply = await http.delete(f"{running.url}/api/sessions/{session}")

@@ -103,13 +103,7 @@ def test_a_command_without_its_streams_says_so(line: str, code: int, said: str) 
     known = {**os.environ, "PYTHONPATH": str(ROOT / "app")}
     asks = ["bash", "-c", f"set -o pipefail; {sys.executable} -m palimpsest {line}"]
     done = subprocess.run(
-        asks,
-        input=_PING * 3,
-        env=known,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        asks, input=_PING * 3, env=known, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert said in done.stderr

@@ -35,10 +35,7 @@ def honest(seen: Seen) -> Says:
     lines["Current State"] = f"- It goes on after {len(seen.raw)}."
     lines["Key Decisions"] = "\n".join(f"- It is so {reason}." for reason in reasons)
     return Says(
-        {
-            "role": "assistant",
-            "content": "\n".join(f"## {title}\n{line}" for title, line in lines.items()),
-        }
+        {"role": "assistant", "content": "\n".join(f"## {title}\n{line}" for title, line in lines.items())}
     )
 
 

@@ -22,10 +22,7 @@ from tests.kit.words import prose
 
 Json = dict[str, Any]
 WINDOW = 8_000
-ROLLING: Json = {
-    "policy.name": "rolling",
-    "policy.advanced.trigger_reserve_tokens": 0,
-}
+ROLLING: Json = {"policy.name": "rolling", "policy.advanced.trigger_reserve_tokens": 0}
 pytestmark = pytest.mark.timeout(60)
 
 

@@ -29,10 +29,7 @@ MANY = 20
 # One summary is one call.
 NUMBERS: Json = {"summarizer.window_tokens": 100_000, "database.synchronous": "normal"}
 # Turns are placed by their count: the preset's own guess is twice as much for such words.
-ROLLING: Json = {
-    "policy.name": "rolling",
-    "policy.advanced.trigger_reserve_tokens": 0,
-}
+ROLLING: Json = {"policy.name": "rolling", "policy.advanced.trigger_reserve_tokens": 0}
 IN_TURN = ("handoff", "working_state", "batch", "worker")
 pytestmark = pytest.mark.timeout(60)
 

@@ -145,10 +145,7 @@ async def test_fifteen_slots_are_enough_and_fourteen_are_not(tmp_path: Path) -> 
             for number in range(slots + 1):
                 boards = " ".join(f"board{number}x{at}" for at in range(200))
                 request = f"Please paint pier {number} of the harbour green, all of it: {boards}."
-                chat.said += [
-                    {"role": "user", "content": request},
-                    {"role": "assistant", "content": "Ok."},
-                ]
+                chat.said += [{"role": "user", "content": request}, {"role": "assistant", "content": "Ok."}]
             await chat.says("Go on.")
             path = f"/api/sessions/{chat.session}/compact"
             made = (await proxy.http.post(path, headers=chat.headers)).json()["compaction"]

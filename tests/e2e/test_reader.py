@@ -108,10 +108,7 @@ CODING = Talk(
                 ("bash", {"command": "git tag v3.4.0"}, ""),
             ),
         ),
-        Step(
-            "Good.",
-            "Before it is pushed: shall the old endpoint /v1/vat answer with 410 or 301?",
-        ),
+        Step("Good.", "Before it is pushed: shall the old endpoint /v1/vat answer with 410 or 301?"),
         Step("I will think about that. Look at the reports meanwhile.", "I am looking at them."),
     ),
     idle=looks,

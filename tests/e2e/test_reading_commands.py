@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -231,3 +232,29 @@ async def test_what_cannot_be_told_is_refused(
             await asyncio.to_thread(main, given)
         assert ended.value.code == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("told", ["PALIMPSEST_URL", "PALIMPSEST_SERVER__PORT", "palimpsest.yaml"])
+@pytest.mark.parametrize("words", [["sessions"], ["erase", "--all", "--yes"], ["report"]])
+async def test_commands_find_the_proxy(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-1")
+    monkeypatch.chdir(tmp_path)
+    async with proxied(ModelServer(), tmp_path) as proxy:
+        await proxy.chat(session="other").says("Hello.")
+        port = proxy.url.rpartition(":")[2]
+        if told == "palimpsest.yaml":
+            (tmp_path / told).write_text(f"server: {{host: 0.0.0.0, port: {port}}}")
+        else:
+            monkeypatch.setenv(told, port if told.endswith("PORT") else proxy.url)
+        with contextlib.suppress(SystemExit):
+            await asyncio.to_thread(main, words)
+        assert "test-model" in (said := capsys.readouterr()).out or '"erased_at"' in said.out, said.err
+    if told == "palimpsest.yaml":
+        with pytest.raises(SystemExit):
+            await asyncio.to_thread(main, words)
+        assert (
+            f"The proxy cannot be reached at http://127.0.0.1:{port}, where server.port has it listen "
+            "(palimpsest.yaml). Is it running? --url, or PALIMPSEST_URL, gives another address."
+        ) in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.chat import message_of
-from tests.kit.journal import events
+from tests.kit.journal import events, read
 from tests.kit.model import Says, Seen
 from tests.kit.recalls import GREP, OURS, READ, Json, Streamed, compacted_chat, names_in, saying
 
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.mark.spec("C22", "F20", "F22", "S13")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_look_up_is_carried_out_and_leaves_no_trace(stream: bool, tmp_path: Path) -> None:
-    async with compacted_chat(tmp_path, stream=stream) as (proxy, chat):
+    priced: Json = {"models": [{"match": "*", "prices": {"input": 2.0, "output": 8.0}}]}
+    async with compacted_chat(tmp_path, stream=stream, overrides=priced) as (proxy, chat):
         proxy.model.answers.extend([saying(None, GREP), saying("It was port 8000.")])
         made = len(await chat.compactions())
         answer = await chat.says("Which port?")
@@ -46,6 +47,9 @@ async def test_a_look_up_is_carried_out_and_leaves_no_trace(stream: bool, tmp_pa
         (told,) = await events(proxy.http, chat, ["context_recalled"])
         assert (told["payload"]["tool"], told["payload"]["via"]) == ("context_grep", "model")
         assert told["payload"]["effectiveSession"] == chat.session
+        (turn, *_) = (await read(proxy.http, chat, "sessions/" + chat.session + "/exchanges"))["exchanges"]
+        # Both prompts were billed, and both answers.
+        assert turn["cost"]["total"] == pytest.approx(((first.tokens + second.tokens) * 2 + 18 * 8) / 1e6)
 
 
 @pytest.mark.spec("F21", "F20")

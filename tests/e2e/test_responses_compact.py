@@ -59,6 +59,7 @@ class CompactServer(ResponsesServer):
     has_endpoint: bool = False
     manages: bool = False
     compacts: list[bytes] = field(default_factory=list)
+    sealed: Json = field(default_factory=lambda: SEALED)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].endswith("/compact"):
@@ -66,7 +67,8 @@ class CompactServer(ResponsesServer):
             if self.has_endpoint:
                 headers = [(b"content-type", b"application/json")]
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
-                await send({"type": "http.response.body", "body": COMPACTED})
+                made = COMPACTED.replace(json.dumps(SEALED).encode(), json.dumps(self.sealed).encode())
+                await send({"type": "http.response.body", "body": made})
                 return
             await _reply(send, 404, _error("not_found", "No such path.", ""))
             return
@@ -92,9 +94,7 @@ async def stored_in(proxy: Proxy, session: str) -> list[Any]:
 
 @pytest.mark.spec("W54")
 @pytest.mark.parametrize("has_endpoint", [True, False])
-async def test_by_default_the_upstream_is_asked_and_nothing_is_kept(
-    has_endpoint: bool, tmp_path: Path
-) -> None:
+async def test_by_default_the_upstream_is_asked(has_endpoint: bool, tmp_path: Path) -> None:
     server = CompactServer(has_endpoint=has_endpoint)
     body = b'{ "model":"test-model",  "input": "Hello." }'
     async with proxied(server, tmp_path) as proxy:
@@ -102,7 +102,32 @@ async def test_by_default_the_upstream_is_asked_and_nothing_is_kept(
         assert server.compacts == [body]
         assert reply.status_code == (200 if has_endpoint else 404)
         assert not has_endpoint or reply.content == COMPACTED
-        assert (await proxy.http.get("/api/sessions", headers=KEY)).json()["sessions"] == []
+
+
+@pytest.mark.spec("W54")
+@pytest.mark.parametrize("who", ["upstream", "auto", "proxy"])
+@pytest.mark.parametrize("keeps", [slice(None), slice(-1, None)])
+@pytest.mark.parametrize("dropped", ["", "id"])
+async def test_what_goes_on_from_a_compaction_is_the_conversation(
+    who: str, keeps: slice, dropped: str, tmp_path: Path
+) -> None:
+    """Codex keeps its user messages beside the item, or nothing else; thirty turns were seven sessions."""
+    server = CompactServer(has_endpoint=True)
+    async with proxied(server, tmp_path, made_by(who)) as proxy:
+        chat, found = ResponsesChat(proxy.http, headers=KEY), set()
+        for turn in range(9):
+            await chat.says(f"Turn {turn}: what of the ships at berth {turn}?")
+            found.add(chat.session)
+            if turn % 3 == 2:
+                server.sealed = SEALED | {"encrypted_content": f"gAAAAAB{turn}"}
+                body = {"model": "test-model", "input": chat.said, "instructions": chat.instructions}
+                made = (await proxy.http.post("/v1/responses/compact", json=body, headers=KEY)).json()
+                chat.said = [
+                    {key: item[key] for key in item if key != dropped} for item in made["output"][keeps]
+                ]
+        assert len(found) == 1
+        lineage = await proxy.http.get(f"/api/sessions/{chat.session}/messages?limit=99", headers=KEY)
+    assert all(f"at berth {turn}?" in lineage.text for turn in range(9))
 
 
 @pytest.mark.spec("W54")

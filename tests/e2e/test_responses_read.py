@@ -24,6 +24,7 @@ from tests.kit.responses import (
     text_item,
     thought_item,
 )
+from tests.kit.terminal import runs
 from tests.kit.words import prose
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.spec("W51")]
@@ -300,3 +301,29 @@ async def spelled(proxy: Proxy, session: str) -> list[tuple[str, bytes]]:
     reply = await proxy.http.get(f"/api/sessions/{session}/messages", headers=KEY)
     rows = raw_elements(raw_members(reply.content)["messages"])
     return [(json.loads(row)["role"], raw_members(row)["message"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "tools", [[], [{"type": "function", "name": "look", "parameters": {"type": "object"}}]]
+)
+async def test_instructions_are_shown_as_such_and_not_counted_as_tools(
+    tools: list[Json], tmp_path: Path
+) -> None:
+    words = prose(7, 120)
+    async with proxied(ResponsesServer(), tmp_path) as proxy:
+        chat = ResponsesChat(proxy.http, instructions=words, tools=tools, headers={"x-session-id": "work"})
+        await chat.says("Hello.")
+        home = "/api/sessions/work"
+        one = (await proxy.http.get(f"{home}/exchanges/1")).json()
+        assert 120 < one["shares"]["instructions"] < one["tokens"] < 400
+        assert one["shares"].get("tools", 0) < 60
+        assert ("tools" in one["shares"]) == bool(tools)
+        assert sum(one["shares"].values()) == pytest.approx(one["tokens"], abs=3)
+        view = (await proxy.http.get(f"{home}/view")).json()
+        assert view["instructions"] == words
+        part = one["parts"][0]
+        assert (part["kind"], part["message"]) == ("preamble", {"role": "system", "content": words})
+        session = chat.session
+        for page in ("messages", "turns/1"):
+            assert words[:200] in (await proxy.http.get(f"/ui/sessions/{session}/{page}")).text
+        assert words in (await runs(proxy, "view", "work", key="")).stdout

@@ -129,7 +129,7 @@ async def test_a_summary_is_asked_for_behind_the_prompt_that_the_model_knows(
     assert question.body["store"] is False
     assert question.body["tool_choice"] == "none"
     assert question.body["max_output_tokens"] > compaction["tokens_before"] * 0.05
-    assert not {"stream", "include", "temperature", "previous_response_id"} & question.body.keys()
+    assert not {"include", "temperature", "previous_response_id"} & question.body.keys()
     assert question.faults == []
     assert [seen.raw for seen in server.seen] == [question.raw]
     # Of the question's prompt the upstream has seen all but the newest answer and the question before.

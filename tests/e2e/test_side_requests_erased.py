@@ -99,6 +99,29 @@ SHAPES: dict[str, Asks] = {
             + "\n".join(f"  > **{one['role'].title()}**: {one['content']}" for one in said)
         )
     ],
+    # Agno, LangChain, pi, gptme and others, who summarize, name and remember for themselves.
+    "whole in the instructions": lambda said: [
+        system(f"Extract a summary.<conversation>{lines(said, 'User', 'Assistant')}</conversation>"),
+        user("Provide the summary of the conversation."),
+    ],
+    "XML": lambda said: [
+        user(
+            "Extract the most important context.\n<messages>\n"
+            + "\n".join(f'<message type="{one["role"]}">{one["content"]}</message>' for one in said)
+        )
+    ],
+    "middle left out": lambda said: [
+        user("Summarize this:\n" + (text := " ".join(lines(said).split()))[:150] + " ... " + text[-150:])
+    ],
+    "parts": lambda said: [
+        system("- write a short title based on the first message a user begins a conversation with"),
+        user(json.dumps([{"type": "text", "text": said[0]["content"]}])),
+    ],
+    "nothing but the message": lambda said: [
+        system("Generate a short title for this conversation based on the user's message."),
+        user(said[0]["content"]),
+    ],
+    "Chinese, summarized": lambda said: [user(f"请概括以下对话\n{lines(said, '用户', '助手', 120)}")],
 }
 
 
@@ -162,7 +185,10 @@ async def test_side_requests_of_all_shapes_go_with_their_chat(proxy: Proxy, tmp_
     await nothing_is_left(proxy, tmp_path)
 
 
-BEFORE = ["title", "JSON in ASCII", "German", "first message", "message apart"]
+BEFORE = [
+    *("title", "JSON in ASCII", "German", "first message", "message apart"),
+    *("whole in the instructions", "XML", "parts", "nothing but the message", "Chinese, summarized"),
+]
 
 
 @pytest.mark.parametrize("shape", BEFORE)
@@ -224,7 +250,8 @@ async def test_after_an_edit(proxy: Proxy, tmp_path: Path) -> None:
     chat.said = chat.said[:2]
     proxy.model.says(f"The harbour, {NEEDLE}, lies at the end of the canal, behind the old exchange.")
     await chat.says(f"Something else: where can {NEEDLE} see ships in the evening with the children?")
-    found = {await beside(proxy, SHAPES[shape](said)) for said in (chat.said, old) for shape in SHAPES}
+    both = [(said, shape) for said in (chat.said, old) for shape in list(SHAPES)[::2]]
+    found = {await beside(proxy, SHAPES[shape](said)) for said, shape in both}
     assert found == {chat.session}
     await erased(proxy, chat.session)
     await nothing_is_left(proxy, tmp_path)
@@ -253,6 +280,12 @@ async def test_a_clients_own_summary(proxy: Proxy, tmp_path: Path) -> None:
     await nothing_is_left(proxy, tmp_path)
 
 
+async def test_a_quotation_of_two_messages_needs_no_word_for_what_it_is(proxy: Proxy) -> None:
+    chat = await begins(proxy)
+    said = "\n".join(f"* {one['content'][:70]}…{one['content'][-50:]}" for one in chat.said)
+    assert await beside(proxy, [user(f"Condense:\n{said}")]) == chat.session
+
+
 REPORT = (
     "The harbour of Trieste handled sixty million tonnes of goods in the year before last, most of it oil "
     "for the pipeline across the Alps; the rest was coffee, steel, timber and containers."
@@ -269,10 +302,7 @@ async def test_common_words_are_nobodys(proxy: Proxy, tmp_path: Path) -> None:
         [user(f"Summarize this report:\n{REPORT}")],
         [user(f"{REPORT}\nWhat are the main points?")],
         [user(REPORT)],
-        [
-            system("You write titles."),
-            user(f"A title for this report, please: {REPORT}"),
-        ],
+        [system("You write titles."), user(f"A title for this report, please: {REPORT}")],
         [user("What may the doctor ask me about it on Thursday, and what should I write down until then?")],
         [user(f"User: is this true?\n{REPORT}\nAssistant: it is.\nWhat do you make of it?")],
     ]
@@ -330,7 +360,8 @@ async def test_among_ten_thousand_sessions(tmp_path: Path) -> None:
         before = time.process_time()
         assert await beside(proxy, SHAPES["title"](chat.said)) == chat.session
         assert time.process_time() - before < 5
-        late = await beside(proxy, [user(f"Anything new?\n{lines(chat.said, 'Ona', 'On')}")])
+        long = "What do you make of it? " * 2_000
+        late = await beside(proxy, [user(f"{long}\n{lines(chat.said, 'Ona', 'On')}")])
         assert late != chat.session
         before = time.process_time()
         receipt = await erased(proxy, chat.session)

@@ -79,10 +79,7 @@ async def test_a_huge_summary_is_cut_below_the_ceiling_and_an_event_says_so(tmp_
         return Says({"role": "assistant", "content": f"## Entry\n### All of it\n- {prose(55, 3_800)}"})
 
     model = ModelServer(window=WINDOW, summary=huge)
-    overrides = {
-        "compaction.background": False,
-        "summarizer.window_tokens": 100_000,
-    }
+    overrides = {"compaction.background": False, "summarizer.window_tokens": 100_000}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(system="You keep notes.")
         await grown(chat, 6_000)

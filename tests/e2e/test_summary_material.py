@@ -178,10 +178,7 @@ async def test_twenty_requests_stand_word_for_word_though_the_summarizer_drops_t
     ("body", "author"),
     [
         # Out of order, two of nine; in prose without any line; and nothing that could stand for anything.
-        (
-            "## 8. Current state\nThe crane is idle.\n\n**3. Work completed**\nThe log was mended.",
-            "model",
-        ),
+        ("## 8. Current state\nThe crane is idle.\n\n**3. Work completed**\nThe log was mended.", "model"),
         (
             "The log was mended by noon, and the crane is idle since. Nothing else was asked for.",
             "deterministic",

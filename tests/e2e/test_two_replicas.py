@@ -22,10 +22,7 @@ from tests.kit.words import prose
 WINDOW = 4_000
 TURNS = 44
 # Writes ahead, and is asked one question a summary.
-ROLLING = {
-    "PALIMPSEST_POLICY__NAME": "rolling",
-    "PALIMPSEST_POLICY__ADVANCED__TRIGGER_RESERVE_TOKENS": "0",
-}
+ROLLING = {"PALIMPSEST_POLICY__NAME": "rolling", "PALIMPSEST_POLICY__ADVANCED__TRIGGER_RESERVE_TOKENS": "0"}
 pytestmark = pytest.mark.timeout(240)
 
 

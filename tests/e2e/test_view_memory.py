@@ -166,10 +166,7 @@ async def test_it_stands_once_behind_the_summary_of_every_preset(preset: str, tm
 @pytest.mark.spec("B16", "A46")
 async def test_where_roles_alternate_it_is_one_message_with_the_summary(tmp_path: Path) -> None:
     model = ModelServer(window=WINDOW, summary=told)
-    overrides = {
-        "policy.strict_alternation": True,
-        "policy.keep_original_task": False,
-    }
+    overrides = {"policy.strict_alternation": True, "policy.keep_original_task": False}
     async with proxied(model, tmp_path, overrides) as proxy:
         chat = proxy.chat(session="log")
         await chat.says("We begin.")

@@ -17,10 +17,7 @@ from tests.kit.words import prose
 Json = dict[str, Any]
 WINDOW = 6_000
 # One summary is one call.
-IN_TURN: Json = {
-    "compaction.background": False,
-    "summarizer.window_tokens": 100_000,
-}
+IN_TURN: Json = {"compaction.background": False, "summarizer.window_tokens": 100_000}
 pytestmark = pytest.mark.timeout(120)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.kit.wire import Line, answer_body, chat_body, post
@@ -66,23 +68,29 @@ async def test_a_client_that_waits_for_100_is_answered(line: Line) -> None:
     assert line.upstream.requests[-1].header("expect") is None
 
 
-OFFER = [
-    (b"Connection", b"Upgrade, HTTP2-Settings"),
-    (b"HTTP2-Settings", b"AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"),
-    (b"Upgrade", b"h2c"),
+OFFERS = [
+    [(b"Connection", b"Upgrade, HTTP2-Settings"), (b"HTTP2-Settings", b"AAEAAEAA"), (b"Upgrade", b"h2c")],
+    [(b"UPGRADE", b"TLS/1.2"), (b"connection", b"keep-alive, upgrade")],
+    [(b"Upgrade", b"HTTP/2.0, IRC/6.9"), (b"Connection", b"Upgrade")],
 ]
 
 
 @pytest.mark.spec("P1")
+@pytest.mark.parametrize("offer", OFFERS)
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
-async def test_an_offer_of_http_2_is_passed_over(line: Line, path: str) -> None:
+async def test_an_offer_of_another_protocol_is_passed_over(
+    line: Line, path: str, offer: list[tuple[bytes, bytes]]
+) -> None:
+    request = post(chat_body("\r\nUpgrade: h2c\r\n"), offer, path=path)
+    body = request.partition(b"\r\n\r\n")[2]
+    # Java sends head and body apart; a head may be cut anywhere.
+    ends = [len(request), len(request) - len(body), *range(1, len(request) - len(body), 7)]
     async with line.caller() as caller:
-        for body in (chat_body(), chat_body("\r\nUpgrade: h2c\r\n")):
+        for end in ends:
             line.upstream.expects(replies(answer_body()))
-            request = post(body, OFFER, path=path)
-            # Java sends head and body apart.
-            await caller.sends(request[: -len(body)])
-            await caller.sends(body)
+            await caller.sends(request[:end])
+            await asyncio.sleep(0)
+            await caller.sends(request[end:])
             assert (await caller.reply()).body == answer_body()
             sent = line.upstream.requests[-1]
             assert sent.body == body

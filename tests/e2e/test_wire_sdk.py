@@ -48,14 +48,8 @@ JSON = (b"content-type", b"application/json")
 FAILED = b'{"error":{"message":"boom","type":"server_error","param":null,"code":null}}'
 
 ANSWERS: dict[str, tuple[Script, bool]] = {
-    "text": (
-        replies(answer_body(created=1, model="m"), 200, [JSON]),
-        False,
-    ),
-    "tools": (
-        replies(json.dumps(TOOL_ANSWER).encode(), 200, [JSON]),
-        False,
-    ),
+    "text": (replies(answer_body(created=1, model="m"), 200, [JSON]), False),
+    "tools": (replies(json.dumps(TOOL_ANSWER).encode(), 200, [JSON]), False),
     "text_stream": (streams(TEXT_STREAM), True),
     "tool_stream": (streams(TOOL_STREAM), True),
     "error": (replies(FAILED, 400, [JSON, (b"x-request-id", b"r")]), False),

@@ -54,10 +54,7 @@ class Served:
 @asynccontextmanager
 async def workers(folder: Path, model: ModelServer) -> AsyncIterator[Served]:
     """Two processes behind one address, on a database of their own."""
-    async with (
-        served(model, lifespan="off") as upstream,
-        empty_database(server_address()) as database,
-    ):
+    async with served(model, lifespan="off") as upstream, empty_database(server_address()) as database:
         await migrate(database)
         async with (
             server(

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from palimpsest.upstream.overflow import RequestWords
+from palimpsest.upstream.overflow import SentRequest
 
 from tests.kit.model import tokens_of
 from tests.kit.wire import Line, Reply, answer_body, post, wired
@@ -179,11 +179,11 @@ async def test_words_of_a_request_teach_nothing(line: Line, place: str, quote: s
     await attack(line, place, quote)
 
 
-@pytest.mark.parametrize("place", ["role", "parts", "escaped", "model"])
+@pytest.mark.parametrize("place", ["role", "name", "escaped", "model"])
 async def test_the_control_that_trusts_all_words_is_found_out(
     line: Line, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RequestWords, "hold", lambda *_: False)
+    monkeypatch.setattr(SentRequest, "hold", lambda *_: False)
     poisoned = 0
     for quote in ("as-it-is", "alone", "plain"):
         try:

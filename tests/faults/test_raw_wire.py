@@ -186,19 +186,21 @@ def half_closed_stream(version: bytes, *, late: bool) -> Check:
         async with way.caller() as (caller, writer):
             count = len(way.upstream.requests)
             await caller.sends(request_of(stream=True, version=version))
+            # HTTP/1.0 has no chunks.
+            part = caller.chunk if version == b"1.1" else caller.piece
             if late:
                 reply = await caller.head()
-                assert await caller.chunk() == SAID
+                assert await part() == SAID
             writer.write_eof()
             await way.upstream.arrived(count + 1)
             await settled(way)
             released.set()
             if not late:
                 reply = await caller.head()
-                assert await caller.chunk() == SAID
+                assert await part() == SAID
             assert reply.status == 200
-            assert await caller.chunk() == event({"content": " a time"}, "stop")
-            assert await caller.chunk() == b""
+            assert await part() == event({"content": " a time"}, "stop")
+            assert await part() == b""
             assert await caller.piece() == b""
 
     return check

@@ -126,10 +126,7 @@ async def _started(
         command = [*ALONE, "sh", "-c", f'{alone} && exec "$@"', "sh", *command]
     with out.open("ab") as said, log.open("ab") as written:
         return await asyncio.create_subprocess_exec(
-            *command,
-            env=kept | {"PYTHONPATH": str(ROOT / "app")} | settings,
-            stdout=said,
-            stderr=written,
+            *command, env=kept | {"PYTHONPATH": str(ROOT / "app")} | settings, stdout=said, stderr=written
         )
 
 

@@ -102,10 +102,7 @@ def test_all_that_belongs_to_it_is_inside(installed: Installed) -> None:
 
 @pytest.mark.parametrize(
     ("words", "extra"),
-    [
-        (("db", "migrate", "--database", "postgresql://127.0.0.1:1/none"), "postgres"),
-        (("mcp",), "mcp"),
-    ],
+    [(("db", "migrate", "--database", "postgresql://127.0.0.1:1/none"), "postgres"), (("mcp",), "mcp")],
 )
 def test_what_needs_an_extra_names_it(installed: Installed, words: tuple[str, ...], extra: str) -> None:
     ran = installed.runs("-m", "palimpsest", *words)

@@ -70,7 +70,7 @@ def faults_in(items: list[Json]) -> list[str]:
         elif kind == "reasoning":
             is_alone = not is_said_by_model(follows)
             faults += [f"Item '{item['id']}' was provided without its following item."] if is_alone else []
-        elif kind == "web_search_call":
+        elif kind in ("web_search_call", "compaction"):
             continue
         elif item.get("role") not in ("user", "assistant", "system", "developer"):
             faults.append(f"Invalid item: {item}")

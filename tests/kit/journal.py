@@ -15,10 +15,7 @@ from tests.kit.words import prose
 
 Json = dict[str, Any]
 # Nothing is prepared in advance and the trigger stands at 90 % of the window, where room is short.
-AT_THE_END = {
-    "compaction.background": False,
-    "summarizer.window_tokens": 100_000,
-}
+AT_THE_END = {"compaction.background": False, "summarizer.window_tokens": 100_000}
 
 
 async def read(http: httpx.AsyncClient, chat: Chat, path: str) -> Json:

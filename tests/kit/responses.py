@@ -15,14 +15,7 @@ from typing import Any
 import httpx
 from palimpsest.core.wire.json_spans import raw_elements, raw_members
 
-from tests.kit.items import (
-    HEAD,
-    as_chat_body,
-    is_reference,
-    items_tokens,
-    output_of,
-    shared,
-)
+from tests.kit.items import HEAD, as_chat_body, is_reference, items_tokens, output_of, shared
 from tests.kit.items import Outputs as Outputs
 from tests.kit.items import call_item as call_item
 from tests.kit.items import faults_in as faults_in

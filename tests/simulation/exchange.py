@@ -12,14 +12,7 @@ from itertools import count
 from typing import Any, Literal
 
 import msgspec
-from palimpsest.core.history.append import (
-    Mode,
-    ModeFacts,
-    NeedsTranscript,
-    Repeat,
-    appended_of,
-    mode_of,
-)
+from palimpsest.core.history.append import Mode, ModeFacts, NeedsTranscript, Repeat, appended_of, mode_of
 from palimpsest.core.history.message import Conversation, Message, chain_of, conversation_of, seed_of
 from palimpsest.core.history.read import read_message
 from palimpsest.core.history.resolve import (

@@ -53,7 +53,7 @@ async def test_a_session_begins_with_the_first_words_of_its_user(store: Store) -
     await talk.asks([b'{"content":"first"}', b"an answer of ours", b"second"])
     await long.asks([b"x" * 9_000])
     found = await store.exchange_log.openings("ns", [talk.session, long.session, "none"])
-    assert found == {talk.session: b'{"content":"first"}', long.session: b"x" * 2_000}
+    assert found == {talk.session: [b'{"content":"first"}', b"second"], long.session: [b"x" * 8_000]}
     assert await store.exchange_log.openings("other", [talk.session]) == {}
 
 

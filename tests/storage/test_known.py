@@ -36,10 +36,7 @@ async def test_an_answered_point_is_found_behind_a_deeper_unanswered_one(store: 
     # The other session brought the same words as history: the answer in it is not ours.
     await told.asks([*said, b"q"], answers=0)
     found = await store.history.known("ns", told.chains([*said, b"q", b"more"]), None)
-    assert [(k.session, k.depth, k.answers) for k in found] == [
-        (told.session, 3, 0),
-        (relayed.session, 2, 1),
-    ]
+    assert [(k.session, k.depth, k.answers) for k in found] == [(told.session, 3, 0), (relayed.session, 2, 1)]
     far = await store.history.known("ns", told.chains([*said, b"q", *(b"%d" % i for i in range(100))]), None)
     assert far == found
 

@@ -140,9 +140,7 @@ async def test_a_migration_that_is_broken_off_is_made_by_the_next_one(
     assert await with_connection(empty_url, _differences) == []
 
 
-async def test_what_extensions_and_other_schemas_have_is_no_other_program(
-    empty_postgres_url: str,
-) -> None:
+async def test_what_extensions_and_other_schemas_have_is_no_other_program(empty_postgres_url: str) -> None:
     url, own = empty_postgres_url, f"{empty_postgres_url}?search_path=ours%2Cpublic"
     for statement in (
         "CREATE EXTENSION citext",
@@ -322,11 +320,7 @@ async def test_checkpoints_become_places_and_states_are_no_longer_stored(empty_u
     store = await open_store(empty_url, new_id=new_id)
     try:
         (kept,) = await store.journal.checkpoints("n", "s", 9)
-        assert (kept.id, kept.point, kept.kind) == (
-            "ours",
-            CHAIN,
-            "periodic",
-        )
+        assert (kept.id, kept.point, kept.kind) == ("ours", CHAIN, "periodic")
         told = [json.loads(row.payload) for row in await store.journal.events("n", "s", 0, 9)]
         assert told[0] == {"checkpointId": "ours", "kind": "periodic"}
         # What an import brought stays, its state beside what the event said.

@@ -45,10 +45,7 @@ async def test_the_oldest_of_all_namespaces_are_due_by_age(store: Store) -> None
     # To the second: the last write was two seconds after its age.
     assert await names(store, by_age, 11 * DAY + 2) == []
     assert await names(store, by_age, 11 * DAY + 3) == [f"other-{DAY}"]
-    assert await names(store, by_age, 13 * DAY) == [
-        f"other-{DAY}",
-        f"ns-{2 * DAY}",
-    ]
+    assert await names(store, by_age, 13 * DAY) == [f"other-{DAY}", f"ns-{2 * DAY}"]
     assert await names(store, (0, 0), 99 * DAY) == []
 
 

@@ -132,10 +132,7 @@ async def test_the_environments_proxy_counts_if_asked(monkeypatch: pytest.Monkey
 async def test_this_machine_is_never_behind_a_proxy(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
     monkeypatch.setenv("no_proxy", "")
-    async with (
-        Scripted() as server,
-        at(f"http://{host}:{server.port}", trust_env=True) as upstream,
-    ):
+    async with Scripted() as server, at(f"http://{host}:{server.port}", trust_env=True) as upstream:
         server.expects(replies(b"ok"))
         assert await whole(upstream) == b"ok"
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from palimpsest.upstream.summarizer import (
     SummaryOutcome,
 )
 
+from tests.kit.wire import event
 from tests.upstream.asking import at
 from tests.upstream.scripted import Script, Scripted, cuts_after, head, replies, stalls_after
 
@@ -27,7 +29,10 @@ CALLER = [
     (b"OpenAI-Project", b"p"),
     (b"x-other", b"1"),
     (b"cookie", b"c"),
-    (b"x-palimpsest-mode", b"full"),
+    (b"User-Agent", b"cli"),
+    (b"Content-Type", b"application/json; x=1"),
+    (b"content-length", b"5"),
+    (b"Idempotency-Key", b"once"),
 ]
 # A lone surrogate and a number's spelling: messages travel as they are.
 MESSAGES = [b'{"role":"user","content":"a \\ud800 b","n":1e2}', b'{"role":"user","content":"sum up"}']
@@ -60,13 +65,18 @@ async def test_a_summary() -> None:
     assert outcome == QuestionAnswer("It was so.", "stop", False, Usage(7, 2))
     (request,) = server.requests
     assert (request.method, request.target) == ("POST", "/v1/chat/completions")
-    assert request.body == b'{"model":"m","messages":[%b],"max_tokens":100,"temperature":0}' % b",".join(
+    assert request.body == b'{"model":"m","temperature":0,"messages":[%b],"max_tokens":100}' % b",".join(
         MESSAGES
     )
     assert request.header("authorization") == "Bearer caller"
     assert request.header("openai-project") == "p"
-    assert request.header("user-agent") == "palimpsest"
-    assert not {b"x-other", b"cookie", b"x-palimpsest-mode"} & {name.lower() for name, _ in request.headers}
+    names = [name.lower() for name, _ in request.headers]
+    assert request.header("user-agent") == "cli"
+    assert {b"x-other", b"cookie"} < set(names)
+    # They belong to the chat's request alone.
+    assert b"idempotency-key" not in names
+    assert len(names) == len(set(names))
+    assert request.header("content-length") == str(len(request.body))
 
 
 async def test_an_own_key() -> None:
@@ -94,6 +104,48 @@ async def test_fields_a_model_refuses_are_learned_once() -> None:
     ]
 
 
+STREAM = [(b"Content-Type", b"text/event-stream")]
+
+
+async def test_a_chat_that_streams_is_summarized_by_a_stream() -> None:
+    chunks = [event({"role": "assistant", "content": "It "}), b": wait\n\n", event({"content": "was so."})]
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\n\n'
+    body = b"".join([*chunks, event({}, "stop"), usage, b"data: [DONE]"])
+    question = replace(QUESTION, members=(("user", b'"u"'), ("temperature", b"1e0")), streams=True)
+    refused = refusal("Unknown parameter: 'stream_options'.")
+    server, outcome = await ask(refused, replies(body, 200, STREAM), question=question)
+    assert outcome == QuestionAnswer("It was so.", "stop", False, Usage(7, 2))
+    sent = b'{"model":"m","user":"u","temperature":1e0,"stream":true,%%b"messages":[%b],"max_tokens":100}'
+    sent %= b",".join(MESSAGES)
+    usage = b'"stream_options":{"include_usage":true},'
+    assert [request.body for request in server.requests] == [sent % usage, sent % b""]
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        (b"", Failed("no_choice")),
+        (b'data: {"error":{"message":"busy"}}\n\n', Failed("no_choice")),
+        (
+            b'data: {"error":{"message":"prompt is too long: 9000 tokens > 8000 maximum"}}\n\n',
+            QuestionTooLong(Overflow("prompt", 8000)),
+        ),
+        (event({"content": "It was"}), QuestionAnswer("It was", None, False, Usage())),
+    ],
+)
+async def test_streams_that_bring_no_summary(said: bytes, outcome: SummaryOutcome) -> None:
+    _, found = await ask(replies(said, 200, STREAM), question=replace(QUESTION, streams=True))
+    assert found == outcome
+
+
+async def test_an_answer_longer_than_the_model_writes_is_asked_for_shorter_and_this_is_learned() -> None:
+    words = "max_tokens is too large: 5000. This model supports at most 4096 completion tokens"
+    x, question = replies(completion(content="x")), replace(QUESTION, max_tokens=5_000)
+    server, outcome = await ask(refusal(words), x, x, times=2, question=question)
+    assert isinstance(outcome, QuestionAnswer)
+    assert [json.loads(request.body)["max_tokens"] for request in server.requests] == [5_000, 4_096, 4_096]
+
+
 async def test_a_lesson_that_does_not_help_is_an_end() -> None:
     hopeless = "temperature and max_completion_tokens are both wrong"
     server, outcome = await ask(*[refusal(hopeless)] * 3)
@@ -115,13 +167,13 @@ async def test_too_long() -> None:
         "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens in the input"
     )
     _, outcome = await ask(refusal(words))
-    assert outcome == QuestionTooLong(Overflow("prompt", 4096, 9000))
+    assert outcome == QuestionTooLong(Overflow("prompt", 4096))
     words = (
         "'max_tokens' or 'max_completion_tokens' is too large: 100. This model's maximum context length is "
         "4096 tokens and your request has 4090 input tokens (100 > 4096 - 4090)."
     )
     server, outcome = await ask(refusal(words))
-    assert outcome == QuestionTooLong(Overflow("prompt", 4096, 4090))
+    assert outcome == QuestionTooLong(Overflow("prompt", 4096))
     assert len(server.requests) == 1
 
 
@@ -165,7 +217,7 @@ async def test_failures_are_words(script: Script, reason: str) -> None:
 async def test_cookies_are_not_kept() -> None:
     cookie = replies(completion(content="x"), 200, [(b"Set-Cookie", b"session=1; Path=/")])
     server, _ = await ask(cookie, cookie, times=2)
-    assert server.requests[1].header("cookie") is None
+    assert server.requests[1].header("cookie") == "c"
 
 
 @pytest.mark.parametrize("start", [b"", ANSWER], ids=["silent", "in the middle"])

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.spec("W56")
 CALLER = [(b"authorization", b"Bearer caller"), (b"x-other", b"1")]
 SYSTEM, USER = b'{"role":"system","content":"Keep the record."}', b'{"role":"user","content":"a \\ud800 b"}'
 OWN = Question((SYSTEM, USER), "m", 100, wire=RESPONSES)
-BEHIND = Question((SYSTEM, USER), "m", 100, b'[{"type":"x"}]', RESPONSES, (("reasoning", b"{ }"),))
+BEHIND = Question(
+    (SYSTEM, USER), "m", 100, b'[{"type":"x"}]', RESPONSES, (("reasoning", b"{ }"),), rides=True
+)
 
 
 def response(text: str = "It was so.", **fields: Any) -> Script:
@@ -63,11 +65,10 @@ async def test_a_question_of_its_own() -> None:
     (request,) = server.requests
     assert (request.method, request.target) == ("POST", "/v1/responses")
     assert request.body == (
-        b'{"model":"m","instructions":"Keep the record.","input":[%b],"store":false,"max_output_tokens":100,'
-        b'"temperature":0}' % USER
+        b'{"model":"m","temperature":0,"instructions":"Keep the record.","input":[%b],"store":false,'
+        b'"max_output_tokens":100}' % USER
     )
     assert request.header("authorization") == "Bearer caller"
-    assert b"x-other" not in request.head.lower()
 
 
 async def test_behind_a_prompt_what_it_is_made_of_goes_along_and_no_tool_may_be_called() -> None:
@@ -137,7 +138,7 @@ async def test_an_api_that_only_fails_is_not_remembered() -> None:
 
 
 async def test_a_question_behind_a_prompt_stays_on_its_api() -> None:
-    chat = Question((USER,), "m", 100, None, CHAT, ())
+    chat = Question((USER,), "m", 100, rides=True)
     server, outcomes = await asked(
         refusal("no", 404), completion(), refusal("no", 404), refusal("no", 404),
         questions=(OWN, BEHIND, chat),

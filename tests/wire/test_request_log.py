@@ -105,16 +105,7 @@ def holds(line: Json, **facts: Any) -> None:
 
 
 ANSWERED = {"event": "exchange", "level": "info", "status": 200, "end": "whole", "model": "test-model"}
-PLACES = {
-    "session",
-    "exchange",
-    "mode",
-    "found",
-    "tokens_full",
-    "tokens",
-    "seconds",
-    "first_byte_seconds",
-}
+PLACES = {"session", "exchange", "mode", "found", "tokens_full", "tokens", "seconds", "first_byte_seconds"}
 
 
 async def test_an_answer(logged: Logged) -> None:
@@ -231,6 +222,29 @@ async def test_a_passthrough(logged: Logged) -> None:
     logged.upstream.expects(replies(b"gone", 404))
     line = await asked(logged, b"GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
     holds(line, event="request", level="warning", status=404, code="upstream_status", cause="upstream")
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "status", "code"),
+    [
+        ("GET /api/sessions/none?token=sk-Kanarienvogel", 404, "not_found"),
+        ("GET /api/sessions?limit=x", 400, "invalid_parameter"),
+        ("POST /ui/sessions/none", 404, "not_found"),
+        ("GET /nothing", 404, "not_found"),
+        ("DELETE /healthz", 405, "method_not_allowed"),
+        ("POST /mcp", 400, "refused"),
+    ],
+)
+async def test_a_request_to_an_endpoint_of_ours_that_failed(
+    logged: Logged, asked_for: str, status: int, code: str
+) -> None:
+    before = len(logged.lines())
+    reply = await logged.asks(f"{asked_for} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    line = await logged.line_after(before)
+    method, _, path = asked_for.partition("?")[0].partition(" ")
+    holds(line, event="request", level="warning", method=method, path=path, status=status, code=code)
+    assert line.get("request") == reply.header("x-request-id")
+    assert line["seconds"] >= 0
 
 
 async def test_what_is_not_to_be_stored(logged: Logged) -> None:

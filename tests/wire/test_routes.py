@@ -167,10 +167,7 @@ async def test_windows_and_summaries_are_asked_where_the_model_is(tmp_path: Path
 
 
 async def test_what_is_learned_of_a_model_is_kept_with_its_server(tmp_path: Path) -> None:
-    async with routed(tmp_path, **GUESSED) as (
-        line,
-        other,
-    ):
+    async with routed(tmp_path, **GUESSED) as (line, other):
         message = "This model's maximum context length is 5000 tokens."
         error = json.dumps({"error": {"message": message, "code": "context_length_exceeded"}}).encode()
         talk = [{"role": "user", "content": f"{turn} {prose(turn, 300)}"} for turn in range(20)]

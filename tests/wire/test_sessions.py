@@ -91,6 +91,16 @@ async def test_a_carrier_names_the_session_and_is_named(
         assert sent.header(header) == (None if carrier == "x-session-id" else value)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+async def test_a_name_beyond_ascii_is_read_as_it_was_meant(line: Line, encoding: str) -> None:
+    name = f"Gespräch-{uuid.uuid4().hex}"
+    line.upstream.expects(replies(answer_body("Hello.")))
+    body = json.dumps({"model": "m", "messages": [user("Hello.")]}).encode()
+    reply = await line.asks(post(body, [(b"x-session-id", name.encode(encoding))]))
+    found = await line.http.get("/api/sessions", headers={"authorization": "Bearer key-1"})
+    assert (reply.status, found.json()["sessions"][0]["name"]) == (200, name)
+
+
 @pytest.mark.spec("W26")
 async def test_carriers_count_in_their_order(line: Line) -> None:
     left = list(CARRIED)
@@ -199,6 +209,40 @@ async def test_an_answer_is_known_however_it_comes_back(line: Line, name: str) -
     assert (session(second), found(second)) == (session(first), "found=prefix")
     stored = (await line.rows(second))[1]["message"]
     assert stored["reasoning_content"] == "hm"
+
+
+# What models think aloud before they answer, as clients cut it.
+THOUGHTS = {
+    "thinking": "<thinking>\nhm\n</thinking>\n\n",
+    "thought": "<thought>hm</thought>",
+    "reasoning": "<reasoning>hm</reasoning>\n",
+    "mistral": "[THINK]hm[/THINK]",
+    "seed": "<seed:think>hm</seed:think>",
+    "open webui": '<details type="reasoning" done="true">\n<summary>Thought</summary>\nhm\n</details>\n',
+    "harmony": "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>",
+    "no tag": "Let me see: hm.\n\n",
+}
+
+
+@pytest.mark.spec("W41")
+@pytest.mark.parametrize("name", THOUGHTS)
+async def test_an_answer_without_its_beginning_is_that_answer(line: Line, name: str) -> None:
+    """Two chats that begin alike, each told apart by what is left of its answer."""
+    start = [user(f"Which one? {name}")]
+    talks, sessions = {}, {}
+    for who in ("This", "That"):
+        first = await asks(line, start, answer=f"{THOUGHTS[name]}{who} one.")
+        talks[who], sessions[who] = list(start), session(first)
+    assert len(set(sessions.values())) == 2
+    for turn in range(3):
+        for who, talk in talks.items():
+            said = f"{who} one." if not turn else f"Answer {turn}."
+            talk += [assistant(said), user(f"Go on, {turn}.")]
+            reply = await asks(line, talk, answer=f"{THOUGHTS[name]}Answer {turn + 1}.")
+            assert (session(reply), found(reply)) == (sessions[who], "found=prefix")
+            rows = await line.rows(reply)
+            assert len(rows) == len(talk) + 1
+            assert rows[1]["message"]["content"] == f"{THOUGHTS[name]}{who} one."
 
 
 @pytest.mark.spec("W42")

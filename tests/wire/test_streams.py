@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.kit.model import ModelServer, Says, Seen, plain_summary
 from tests.kit.proxy import proxied
-from tests.kit.wire import Line, Reply, answer_body, chat_body, event, post
+from tests.kit.wire import Caller, Line, Reply, answer_body, chat_body, event, post
 from tests.kit.words import prose
 from tests.upstream.scripted import Wire, chunk, head, replies, streams
 
@@ -124,6 +125,103 @@ async def test_interleaved_calls_are_put_together_by_their_index(line: Line) -> 
     assert stored[2]["function"] == {"name": "g", "arguments": "{}"}
 
 
+CALL_A, CALL_B = (
+    {"index": 0, "id": name, "type": "function", "function": {"name": "f", "arguments": '{"city":"A"}'}}
+    for name in "ab"
+)
+HI, STOP = event({"role": "assistant", "content": "Hi"}), event({}, "stop")
+BROKEN = b'data: {"choices":[{"index":0,"delta":{"content":"\xff"}}]}\n\n'
+CALLED = event({}, "tool_calls")
+# What an upstream streams, and what is stored of it: state, text and calls.
+ENDINGS: dict[str, tuple[list[bytes], str, str | None, list[str]]] = {
+    "one index": ([calls(CALL_A), calls(CALL_B), CALLED, DONE], "done", None, ["a", "b"]),
+    "text after the finish": ([HI, STOP, event({"content": " you"}), DONE], "done", "Hi you", []),
+    "calls after the finish": ([HI, STOP, calls(CALL_A), CALLED, USAGE_CHUNK, DONE], "done", "Hi", ["a"]),
+    "a finish in each chunk": ([event({"content": each}, "stop") for each in "abc"], "done", "abc", []),
+    "usage after the finish": ([HI, STOP, b": wait\n\n", USAGE_CHUNK], "done", "Hi", []),
+    "error": ([HI, event({}, "error"), DONE], "incomplete", "Hi", []),
+    "network_error": ([HI, event({}, "network_error"), DONE], "incomplete", "Hi", []),
+    "an invalid byte": ([HI, BROKEN, STOP, DONE], "incomplete", "Hi", []),
+    "no object": ([HI, b"data: keep-alive\n\n", b": ping\n\n", STOP, DONE], "done", "Hi", []),
+}  # fmt: skip
+
+
+@on_module_loop
+@pytest.mark.spec("W10", "W14")
+@pytest.mark.parametrize("name", ENDINGS)
+async def test_what_a_client_puts_together_is_stored(line: Line, name: str) -> None:
+    parts, state, text, ids = ENDINGS[name]
+    before = chat_body(name, model="large", stream=True)
+    line.upstream.expects(streams(parts))
+    reply = await line.asks(post(before))
+    assert (reply.status, reply.is_whole, reply.body) == (200, True, b"".join(parts))
+    assert line.states(reply) == [state]
+    stored = (await line.rows(reply))[-1]["message"]
+    assert (stored["content"], [call["id"] for call in stored.get("tool_calls") or []]) == (text, ids)
+    session = reply.header("x-palimpsest-session")
+    usage = line.query("SELECT prompt_tokens FROM exchanges WHERE session = ?", session)
+    assert usage == [(11 if USAGE_CHUNK in parts else None,)]
+    # The next turn is the same conversation.
+    results = [{"role": "tool", "tool_call_id": ident, "content": "ok"} for ident in ids]
+    said = [*json.loads(before)["messages"], stored, *results, {"role": "user", "content": "And now?"}]
+    line.upstream.expects(streams([HI, STOP, DONE]))
+    body = json.dumps({"model": "large", "stream": True, "messages": said}).encode()
+    following = await line.asks(post(body))
+    assert following.header("x-palimpsest-session") == session
+
+
+@on_module_loop
+@pytest.mark.parametrize("reason", ["error", "network_error"])
+async def test_a_whole_answer_that_was_given_up_is_incomplete(line: Line, reason: str) -> None:
+    line.upstream.expects(replies(answer_body("Half").replace(b'"stop"', b'"%b"' % reason.encode())))
+    reply = await line.asks(post(chat_body(f"whole {reason}", model="large")))
+    assert (reply.status, line.states(reply)) == (200, ["incomplete"])
+
+
+@on_module_loop
+async def test_blank_bytes_before_a_whole_answer_are_passed_on_as_they_come(line: Line) -> None:
+    let_go = asyncio.Event()
+
+    async def slow(wire: Wire) -> None:
+        await wire.send(
+            head(200, [(b"Content-Type", b"application/json"), (b"Transfer-Encoding", b"chunked")])
+        )
+        await wire.send(chunk(b"\n"))
+        await let_go.wait()
+        await wire.send(chunk(b" \n") + chunk(answer_body("Hi")) + b"0\r\n\r\n")
+
+    line.upstream.expects(slow)
+    async with line.caller() as caller:
+        await caller.sends(post(chat_body("blank", model="large")))
+        reply = await caller.head()
+        assert await caller.chunk() == b"\n"
+        let_go.set()
+        rest = b"".join([piece async for piece in _chunks(caller)])
+    assert rest == b" \n" + answer_body("Hi")
+    assert line.states(reply) == ["done"]
+
+
+async def _chunks(caller: Caller) -> AsyncIterator[bytes]:
+    while piece := await caller.chunk():
+        yield piece
+
+
+@on_module_loop
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_http_1_0_client_is_sent_no_chunks(line: Line, stream: bool) -> None:
+    parts = [HI, STOP, DONE] if stream else [answer_body("Hi")]
+    line.upstream.expects(streams(parts) if stream else replies(parts[0]))
+    request = post(chat_body(f"old {stream}", model="large", stream=stream))
+    async with line.caller() as caller:
+        await caller.sends(request.replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        reply = await caller.head()
+        assert reply.header("transfer-encoding") is None
+        body = b""
+        while piece := await caller.piece():
+            body += piece
+    assert body == b"".join(parts)
+
+
 @on_module_loop
 @pytest.mark.spec("W20")
 async def test_which_pages_may_read_is_not_the_upstreams_to_say(line: Line) -> None:
@@ -144,39 +242,51 @@ async def test_which_pages_may_read_is_not_the_upstreams_to_say(line: Line) -> N
         assert [name for name, _ in answer.headers if name.startswith(b"access-control-")] == []
 
 
-STEERING: Json = {
+# What the form of an answer, its storage and its tools are, and what chooses how the model runs.
+FORM: Json = {
     "response_format": {"type": "json_object"},
     "prediction": {"type": "content", "content": "x"},
     "store": True,
     "metadata": {"team": "blue"},
+    "web_search_options": {"search_context_size": "low"},
+    "stop": ["\n\n"],
+    "logit_bias": {"50256": -100},
+}
+RUNS: Json = {
     "safety_identifier": "s",
     "service_tier": "flex",
     "seed": 12345678901234567890,
     "user": "u",
-    "web_search_options": {"search_context_size": "low"},
     "prompt_cache_key": "k",
     "reasoning_effort": "low",
-    "stop": ["\n\n"],
-    "logit_bias": {"50256": -100},
+    "enable_thinking": False,
+    "chat_template_kwargs": {"enable_thinking": False},
+    "provider": {"order": ["a"]},
+    "temperature": 0.5,
     "unheard_of": [1.0, {"a": None}],
 }
-OURS = {"model", "messages", "max_tokens", "temperature", "tools", "tool_choice"}
+OURS = {"model", "messages", "max_tokens", "tools", "tool_choice", "stream", "stream_options"}
 
 
 @pytest.mark.spec("W17")
-async def test_what_steers_an_answer_steers_no_summary(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_summary_is_asked_for_as_the_chat_is(tmp_path: Path, stream: bool) -> None:
+    """A gateway that routes by a header, and serves only streams or only whole answers."""
     model = ModelServer(window=5_000)
     async with proxied(model, tmp_path) as proxy:
-        chat = proxy.chat(extra=STEERING)
+        chat = proxy.chat(extra=FORM | RUNS, stream=stream)
+        chat.headers |= {"x-portkey-provider": "@there", "x-session-id": "s", "idempotency-key": "k"}
         for turn in range(14):
+            chat.headers["idempotency-key"] = str(turn)
             await chat.says(f"Entry {turn}. {prose(turn, 420)}")
-        assert await chat.compactions()
-        assert model.summaries
+        assert {row["author"] for row in await chat.compactions()} == {"model"}
         for seen in model.summaries:
-            assert set(seen.body) <= OURS
-            assert "x-session-id" not in seen.headers
+            assert {key: seen.body[key] for key in seen.body if key not in OURS} == RUNS
+            assert seen.body.get("stream", False) is stream
+            assert seen.headers["x-portkey-provider"] == "@there"
+            assert not {"x-session-id", "idempotency-key"} & seen.headers.keys()
         for seen in model.prompts:
-            assert {key: seen.body[key] for key in STEERING} == STEERING
+            assert {key: seen.body[key] for key in FORM | RUNS} == FORM | RUNS
 
 
 @pytest.mark.spec("W18")

@@ -190,6 +190,6 @@ def _fields(view: NamespaceView, now: float) -> NamespaceFields:
         "messages": view.stored.messages,
         "bytes": view.size,
         "last_24_hours": shape_of(RecentTurns, turns, since=utc_time(now - DAY)),
-        "today": {"day": day_of(now), "tokens": turns.tokens, "dollars": view.dollars},
+        "today": {"day": day_of(now), "tokens": turns.tokens, "dollars": turns.dollars},
         "last_used_at": utc_time_or_none(view.stored.updated_at),
     }

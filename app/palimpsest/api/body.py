@@ -137,9 +137,9 @@ ERROR = "palimpsest.error"
 
 
 class LoggedRequests:
-    """ASGI middleware that logs requests below `/v1/` and `/s/`.
+    """ASGI middleware that logs requests below `/v1/` and `/s/`, and those to our own endpoints that failed.
 
-    `observers` are called with each entry as well, after those of the log.
+    `observers` are called with each entry of the former as well, after those of the log.
     """
 
     def __init__(self, app: ASGIApp, log: RequestLog, observers: Sequence[Observer] = ()) -> None:
@@ -149,25 +149,32 @@ class LoggedRequests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, then log it."""
-        if scope["type"] == "http" and scope["path"].startswith(("/v1/", "/s/")):
-            await self._logged(scope, receive, send)
-        else:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
-
-    async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
-        entry = scope[ENTRY] = RequestEntry(method=printable(scope["method"]), path=_path(scope["path"]))
-        self._log.begun()
+            return
+        entry = RequestEntry(
+            method=printable(scope["method"]), path=_path(scope["path"]), headers=scope["headers"]
+        )
+        scope[ENTRY] = entry
+        is_own = not scope["path"].startswith(("/v1/", "/s/"))
+        if not is_own:
+            self._log.begun()
         try:
             await self._app(scope, _hearing(entry, receive), _seeing(entry, send))
         finally:
             # The connection keeps the scope until its next request, and with it the whole turn.
             del scope[ENTRY]
-            entry.headers = scope["headers"]
-            if spoken := scope.get("palimpsest.wire"):
-                entry.event, entry.api = "exchange", spoken.name
-            self._log.note(entry)
-            for observe in self._observers:
-                observe(entry)
+            if is_own and entry.has_failed:
+                self._log.write(entry)
+            elif not is_own:
+                self._noted(scope, entry)
+
+    def _noted(self, scope: Scope, entry: RequestEntry) -> None:
+        if spoken := scope.get("palimpsest.wire"):
+            entry.event, entry.api = "exchange", spoken.name
+        self._log.note(entry)
+        for observe in self._observers:
+            observe(entry)
 
 
 def entry_of(scope: Scope) -> RequestEntry:

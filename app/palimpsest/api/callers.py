@@ -9,8 +9,9 @@ import asyncio
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Annotated, Any, TypeVar
 
 import structlog
@@ -149,6 +150,15 @@ class ApiCaller:
     async def page(self, template: str, facts: Mapping[str, Any]) -> Response:
         """A page for the caller's browser."""
         return await self.parts.paper.page(way_of(self.request), template, facts)
+
+    async def live_page(
+        self, template: str, version: object, facts: Callable[[], Awaitable[Mapping[str, Any]]]
+    ) -> Response:
+        """A page that its browser asks for again and again: 304, with nothing read, for the same version."""
+        tag = f'"{sha256(repr(version).encode()).hexdigest()[:16]}"'
+        if self.request.headers.get("if-none-match") == tag:
+            return Response(status_code=304)
+        return await self.page(template, {**await facts(), "version": tag})
 
 
 async def admit(request: Request) -> ApiCaller:

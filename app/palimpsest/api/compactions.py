@@ -101,7 +101,7 @@ class CompactionPage(TypedDict):
 
 
 class FollowedCompaction(TypedDict):
-    """What followed a compaction; `repeated_cost` and `saved` are estimates, null without a price."""
+    """What followed a compaction; `saved` is an estimate, null without a price."""
 
     compaction: str
     since: Annotated[int, described("Number of the first turn under it.")]
@@ -109,7 +109,7 @@ class FollowedCompaction(TypedDict):
     calls: int
     calls_until_change: Annotated[int | None, described("Until the first that changed something.")]
     repeated_calls: int
-    repeated_cost: float | None
+    repeated_tokens: Annotated[int, described("Of their results.")]
     lookups: int
     cost: float | None
     saved: float | None
@@ -216,8 +216,7 @@ async def get_compaction(session: AskedSession, compaction: CompactionId) -> Rep
     """
     row, views = await session.row(), session.parts.exchanges
     found = await views.folding(session.namespace, row, compaction)
-    cost = await views.text_cost_of(found.stored.compaction)
-    return reply({"session": row.id, **folding_fields(found, cost)})
+    return reply({"session": row.id, **folding_fields(found)})
 
 
 @api.post("/sessions/{name:path}/compactions/{compaction}/undo")
@@ -340,15 +339,16 @@ def followed_fields(one: Followed) -> FollowedCompaction:
         calls=one.after.all_calls,
         calls_until_change=one.after.calls,
         repeated_calls=one.after.repeated,
+        cost=one.compaction.cost,
     )
 
 
-def folding_fields(found: Folding, cost: float | None) -> FoldingFields:
-    """A compaction with what it folded. `cost` is of its text."""
+def folding_fields(found: Folding) -> FoldingFields:
+    """A compaction with what it folded."""
     ids = [] if found.talk is None else [context_id(name) for name in found.talk.names]
     return {
         **stored_fields(found.stored),
-        "cost": cost,
+        "cost": found.stored.compaction.cost,
         "folded": [ids[at] for at in found.folded],
         "newly_folded": sum(at >= found.since for at in found.folded),
         "lines": [

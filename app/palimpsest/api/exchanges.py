@@ -27,7 +27,7 @@ from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.outcomes import PartKind
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.errors import NotFound
-from palimpsest.proxy.archive import Cost, SeenExchange
+from palimpsest.proxy.archive import SeenExchange
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 
@@ -36,10 +36,8 @@ ExchangeName = Annotated[str, Path(description="Number of an exchange in its ses
 
 
 class ExchangeCostFields(TypedDict):
-    """What an exchange cost; `saved` is an estimate."""
+    """What an exchange cost by the prices of its end; `saved` is an estimate."""
 
-    prompt: float
-    completion: float
     total: float
     saved: float
 
@@ -55,6 +53,7 @@ class ExchangeFields(TypedDict):
     status: Annotated[int | None, described("The HTTP status that the client got.")]
     code: Annotated[str | None, described("The code of a failure.")]
     cause: Annotated[str | None, described("Whose failure it is: `client`, `proxy` or `upstream`.")]
+    error: Annotated[str | None, described("The upstream's own words of it, 500 characters without keys.")]
     kind: str
     model: str
     client: str | None
@@ -173,7 +172,7 @@ async def list_exchanges(
 ) -> Reply[ExchangePage]:
     """List every request with its answer, newest first."""
     row, before = await session.row(), NEWEST if after is None else after
-    page, more = await session.parts.exchanges.priced(session.namespace, row.id, before, limit)
+    page, more = await session.parts.exchanges.page(session.namespace, row.id, before, limit)
     return reply({"session": row.id, "exchanges": [exchange_fields(*one) for one in page], "next": more})
 
 
@@ -194,10 +193,9 @@ async def get_exchange(
         {"kind": one.kind, "text": one.text, "message": context_id(seen.talk.names[one.index])}
         for one in (await views.lost(seen) if lost else ())
     ]
-    cost = await views.cost_of(session.namespace, seen.exchange)
     fates = [fate.fate for fate in seen.fates]
     head: SeenExchangeHead = {
-        **exchange_fields(seen.number, seen.exchange, seen.ratio, cost),
+        **exchange_fields(seen.number, seen.exchange, seen.ratio),
         "shares": await offload(weight, views.shares, seen),
         "fates": {fate: fates.count(fate) for fate in dict.fromkeys(fates)},
         "lost": facts if lost else None,
@@ -225,7 +223,7 @@ async def get_exchange_body(session: AskedSession, n: ExchangeName) -> Reply[dic
     return raw_reply(seen.body, headers=exact)
 
 
-def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: Cost | None) -> ExchangeFields:
+def exchange_fields(number: int, exchange: LoggedExchange, ratio: float) -> ExchangeFields:
     """An exchange. `ratio`: the model's tokens for one of ours."""
     full, sent = exchange.tokens_full, exchange.tokens_forwarded
     first, end, began = exchange.first_at, exchange.finished_at, exchange.started_at
@@ -238,7 +236,7 @@ def exchange_fields(number: int, exchange: LoggedExchange, ratio: float, cost: C
         kind=exchange.mark or "main",
         tokens_full=None if full is None else round(full * ratio),
         tokens=None if sent is None else round(sent * ratio),
-        cost=shape_of(ExchangeCostFields, cost) if cost else None,
+        cost=None if exchange.cost is None else {"total": exchange.cost, "saved": exchange.saved or 0.0},
         started_at=utc_time(began),
         first_byte_seconds=None if first is None else round(first - began, 3),
         seconds=None if end is None else round(end - began, 3),

@@ -116,8 +116,8 @@ class Admission:
 HEADER_BYTES = 64 * 1024
 # The paths of recorded exchanges; Azure's clients put a deployment's name into them.
 WIRES: Sequence[tuple[re.Pattern[str], Wire]] = (
-    (re.compile(r"/v1(?:/deployments/[^/]+)?/chat/completions/*"), CHAT),
-    (re.compile(r"/v1(?:/deployments/[^/]+)?/responses/*"), RESPONSES),
+    (re.compile(r"/v1/+(?:deployments/+[^/]+/+)?chat/+completions/*"), CHAT),
+    (re.compile(r"/v1/+(?:deployments/+[^/]+/+)?responses/*"), RESPONSES),
 )
 # All callers that the upstream has never accepted share the slots of this one.
 UNPROVEN = ""
@@ -131,8 +131,8 @@ _ORIGIN_REFUSED = (
     "The request comes from a web page of another origin. If the page may speak to this proxy, add what the "
     "Origin header says to server.cors_origins."
 )
-# An exchange where the proxy may answer compaction requests; otherwise passed through.
-COMPACT = re.compile(r"/v1/responses/compact/*")
+# An exchange, though not one of every server.
+COMPACT = re.compile(r"/v1/+responses/+compact/*")
 
 
 _SLASHES, _IGNORED = re.compile(r"[/\\]"), re.compile(r"[\x00-\x20\x7f]+")
@@ -169,7 +169,7 @@ class Front:
     """An ASGI application that admits requests and dispatches them to four others.
 
     `origins` checks Host and Origin headers, `admission` limits concurrent requests, `access` identifies
-    callers. `compacts`: the proxy may answer requests for a compaction itself.
+    callers.
     """
 
     def __init__(
@@ -182,7 +182,6 @@ class Front:
         origins: WebOrigins,
         admission: Admission,
         access: Access,
-        compacts: bool = False,
     ) -> None:
         self._chat = chat
         self._passthrough = passthrough
@@ -191,7 +190,6 @@ class Front:
         self._origins = origins
         self._admission = admission
         self._access = access
-        self._compacts = compacts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """HTTP below `/v1/` and `/s/{session}/v1/` goes upstream; all other paths are ours."""
@@ -268,7 +266,7 @@ class Front:
     def _wire(self, method: str, path: str) -> Wire | None:
         if method != "POST":
             return None
-        return RESPONSES if self._compacts and COMPACT.fullmatch(path) else wire_of(path)
+        return RESPONSES if COMPACT.fullmatch(path) else wire_of(path)
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request in a slot. Its caller is identified before its body is read."""

@@ -6,9 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
 
+from palimpsest.api.body import entry_of
 from palimpsest.api.problems import problem_reply
 from palimpsest.api.replies import reply
-from palimpsest.errors import MethodNotAllowed, StoreUnavailable
+from palimpsest.errors import MethodNotAllowed
 from palimpsest.proxy.incoming import Receive, Scope, Send
 from palimpsest.storage.store import Store
 
@@ -24,29 +25,25 @@ class HealthPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        is_allowed = scope["method"] in ("GET", "HEAD")
-        await (self._routes if is_allowed else _not_allowed())(scope, receive, send)
+        if scope["method"] in ("GET", "HEAD"):
+            await self._routes(scope, receive, send)
+            return
+        problem = MethodNotAllowed("This path exists, but not with this method.")
+        entry_of(scope).failed(problem)
+        await problem_reply(problem, {"allow": "GET, HEAD"})(scope, receive, send)
 
     async def alive(self, _: Request) -> Response:
         """200 as long as the process answers; nothing else is checked."""
         return reply({"status": "ok"})
 
-    async def ready(self, _: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
         """200 when a write and a read of the store succeed; otherwise 503 with a reason in one word."""
         failure = await self._store.unready()
-        if failure is not None:
-            return _not_ready(failure.reason or "unavailable", failure.message)
-        return reply({"status": "ready"})
-
-
-def _not_allowed() -> Response:
-    problem = MethodNotAllowed("This path exists, but not with this method.")
-    return problem_reply(problem, {"allow": "GET, HEAD"})
-
-
-def _not_ready(reason: str, message: str) -> Response:
-    failure = StoreUnavailable(message)
-    error = {"message": message, "type": failure.type, "param": None, "code": failure.code}
-    answer = reply({"status": "not ready", "reason": reason, "error": error}, failure.status)
-    answer.headers["retry-after"] = "1"
-    return answer
+        if failure is None:
+            return reply({"status": "ready"})
+        entry_of(request.scope).failed(failure)
+        reason, message = failure.reason or "unavailable", failure.message
+        error = {"message": message, "type": failure.type, "param": None, "code": failure.code}
+        answer = reply({"status": "not ready", "reason": reason, "error": error}, failure.status)
+        answer.headers["retry-after"] = "1"
+        return answer

@@ -23,12 +23,13 @@ from palimpsest.api import (
     views,
 )
 from palimpsest.api.admin import AdminDoor, admin
+from palimpsest.api.body import entry_of
 from palimpsest.api.callers import ApiParts
 from palimpsest.api.clients import base_url_of
 from palimpsest.api.description import DescriptionPages
 from palimpsest.api.front import guarded
 from palimpsest.api.mcp.endpoint import McpPages
-from palimpsest.api.paper import problem_of
+from palimpsest.api.paper import PageTemplates, problem_of
 from palimpsest.api.problems import problem_reply, send_problem
 from palimpsest.api.root import RootPages
 from palimpsest.api.ui import pages, session_pages
@@ -42,10 +43,10 @@ _API = (
 )
 API_ROUTES = [route for module in _API for route in module.api.routes]
 UI_ROUTES = [*pages.ui.routes, *session_pages.ui.routes]
-# Paths that clients append to their base URL.
+# Paths that clients append to their base URL, also those of Ollama's own API.
 _BELOW_V1 = re.compile(
     r"/(?:chat/completions|responses|completions|embeddings|models|messages|moderations|rerank|files|batches"
-    r"|images/\w+|audio/\w+|v1/?$)(?:/|$)"
+    r"|images/\w+|audio/\w+|v1/?$|api/(?:chat|generate|tags|show|embed|ps|version))(?:/|$)"
 )
 
 
@@ -95,4 +96,8 @@ async def _answered(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if isinstance(error, HTTPException) and error.status_code == 404 and _BELOW_V1.search(request.url.path):
         problem = WrongBaseUrl(f"The API stands under /v1: set base_url to {base_url_of(request.scope)}")
+    entry_of(request.scope).failed(problem)
+    if request.url.path.startswith("/ui/"):
+        paper: PageTemplates = request.app.state.parts.paper
+        return paper.problem(problem)
     return problem_reply(problem, error.headers if isinstance(error, HTTPException) else None)

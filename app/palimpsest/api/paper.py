@@ -23,6 +23,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 
+from palimpsest.api.body import entry_of
 from palimpsest.api.problems import new_request_id
 from palimpsest.core.wire.credentials import FIRST_HEADERS
 from palimpsest.errors import (
@@ -56,7 +57,9 @@ class PageRoute(APIRoute):
                 return await answered(request)
             except (PalimpsestError, RequestValidationError, HTTPException) as error:
                 paper: PageTemplates = request.app.state.parts.paper
-                return paper.problem(problem_of(error))
+                problem = problem_of(error)
+                entry_of(request.scope).failed(problem)
+                return paper.problem(problem)
 
         return handler
 

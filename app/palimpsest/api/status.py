@@ -221,5 +221,7 @@ def _shares(before: int, after: int, window: int) -> WindowShares:
 
 
 def _is_armed(context: CompactionContext, view_tokens: int) -> bool:
-    """False while the prompt is above the trigger and a compaction would gain nothing (D14, F06)."""
+    """False where the policy is off, or a prompt above the trigger would gain nothing (D14, F06)."""
+    if context.policy.is_off:
+        return False
     return view_tokens < context.budget.trigger_tokens or isinstance(context.plan(plan_of), Fold | MaskOnly)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -21,17 +21,19 @@ from palimpsest.api.replies import (
     shape_of,
 )
 from palimpsest.api.sessions import PlaceFields, place_fields
+from palimpsest.core.budget.prices import Prices
 from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.searchable_text import summary_text
 from palimpsest.core.recall.tool_results import chain_digits_of, summary_id
-from palimpsest.core.view.compaction import context_id
+from palimpsest.core.view.compaction import Compaction, context_id
 from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import PartKind
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.errors import InvalidParameter
+from palimpsest.proxy.compacting.viewing import NotMade
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.turn import ForwardedView
+from palimpsest.proxy.turn import ForwardedView, ReadBranch
 
 # The policy's marks in the order in which a growing prompt reaches them.
 _MARKS = ("target_tokens", "precompute_tokens", "trigger_tokens", "ceiling_tokens", "window_tokens")
@@ -40,7 +42,7 @@ _COUNTED = (*_MARKS[:-1], "fixed_tokens", "available_tokens", "summary_tokens")
 
 
 class PricesFields(TypedDict):
-    """The prices of one token; without known prices the unit is an uncached prompt token."""
+    """The prices of one token in a prompt of this size; without known ones an uncached token's is 1."""
 
     input: float
     cached: float
@@ -128,6 +130,7 @@ class ViewPartFields(ViewPartHead):
 class BranchView(ViewHead):
     """The view that the model would get now."""
 
+    instructions: Annotated[Any, described("The field `instructions` of the Responses API, or null.")]
     parts: list[ViewPartFields]
 
 
@@ -156,7 +159,7 @@ class HandCompaction(PlaceFields):
 
     compacted: bool
     compaction: MadeCompaction | None
-    reason: Literal["nothing_to_fold"] | None
+    reason: NotMade | None
 
 
 def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
@@ -166,10 +169,10 @@ def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
     """
     budget = context.budget
     marks = [(name.removesuffix("_tokens"), budget.for_model(getattr(budget, name))) for name in _MARKS]
-    shown = budget.for_model(view_tokens)
+    shown, prices = budget.for_model(view_tokens), _prices(context, view_tokens)
     return {
-        "prices": shape_of(PricesFields, context.prices),
-        "cost_per_turn": _turn_cost(context, view_tokens),
+        "prices": shape_of(PricesFields, prices),
+        "cost_per_turn": _turn_cost(prices, shown),
         "marks": [
             {
                 "mark": name,
@@ -182,11 +185,13 @@ def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
     }
 
 
-def _turn_cost(context: CompactionContext, tokens: int) -> TurnCostFields:
-    """The cost of `tokens` (our count) in one turn: read from the upstream's cache, or uncached."""
-    prices = context.prices
-    theirs = context.budget.for_model(tokens)
-    return {"cached": theirs * prices.cached, "uncached": theirs * prices.input}
+def _prices(context: CompactionContext, view_tokens: int) -> Prices:
+    return context.prices.at(context.budget.for_model(view_tokens))
+
+
+def _turn_cost(prices: Prices, tokens: int) -> TurnCostFields:
+    """The cost of the model's `tokens` in one turn: read from the upstream's cache, or uncached."""
+    return {"cached": tokens * prices.cached, "uncached": tokens * prices.input}
 
 
 # About 4,000 tokens: a model can read them in one go without filling its window again.
@@ -302,18 +307,19 @@ async def compact_session(session: AskedSession) -> Reply[HandCompaction]:
     order = await session.order(CompactOrder)
     place = await session.place(order.branch)
     done = await session.parts.viewing.by_hand(await session.branch(place), order.focus)
+    made = compaction_fields(done) if isinstance(done, Compaction) else None
     return reply(
         {
             **place_fields(place),
-            "compacted": done is not None,
-            "compaction": None if done is None else compaction_fields(done),
-            "reason": "nothing_to_fold" if done is None else None,
+            "compacted": made is not None,
+            "compaction": made,
+            "reason": None if isinstance(done, Compaction) else done,
         }
     )
 
 
 def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, explain: bool) -> bytes:
-    names, parts = context.conversation.names, []
+    names, parts, prices = context.conversation.names, [], _prices(context, shown.tokens)
     for part in shown.view.parts:
         fields: ViewPartHead = {
             "kind": part.kind,
@@ -325,6 +331,8 @@ def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, expl
         if part.kind == "summary" and context.current is not None:
             fields["compaction"] = context.current.id
         if explain:
-            fields["cost_per_turn"] = _turn_cost(context, part.tokens)
+            fields["cost_per_turn"] = _turn_cost(prices, fields["tokens"])
         parts.append(object_with(fields, message=part.raw))
-    return object_with(head, parts=array_of(parts))
+    stated = context.turn.stated if isinstance(context.turn, ReadBranch) else ()
+    field = next((encoded(said.fields["content"]) for said in stated), b"null")
+    return object_with(head, instructions=field, parts=array_of(parts))

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from palimpsest.settings.settings import Settings
     from palimpsest.upstream.own_api import OwnApi
 
-ProxyUrl = Annotated[str, typer.Option(help="Address of the running proxy.")]
+ProxyUrl = Annotated[
+    str | None,
+    typer.Option(
+        envvar="PALIMPSEST_URL",
+        help="Address of the running proxy; else the one that the settings have it listen on.",
+        show_envvar=True,
+    ),
+]
 Key = Annotated[
     str | None,
     typer.Option(envvar="OPENAI_API_KEY", help="The key whose conversations are meant.", show_envvar=True),
@@ -35,7 +42,6 @@ AdminKey = Annotated[
     str | None,
     typer.Option(envvar="PALIMPSEST_ACCESS__ADMIN_KEY", help="access.admin_key.", show_envvar=True),
 ]
-HERE = "http://127.0.0.1:8000"
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file; default ./palimpsest.yaml.")]
 Database = Annotated[str | None, typer.Option("--database", help="sqlite:///path or postgresql://...")]
 UpstreamUrl = Annotated[
@@ -46,29 +52,38 @@ Json = Mapping[str, Any]
 _T = TypeVar("_T")
 
 
-def proxy_of_caller(url: ProxyUrl = HERE, key: Key = None) -> AbstractAsyncContextManager[OwnApi]:
+def proxy_of_caller(url: ProxyUrl = None, key: Key = None) -> AbstractAsyncContextManager[OwnApi]:
     """A running proxy, and the conversations of a key."""
     return _own_api(url, key)
 
 
 def proxy_of_reader(
-    url: ProxyUrl = HERE, key: Key = None, namespace: Namespace = None, admin_key: AdminKey = None
+    url: ProxyUrl = None, key: Key = None, namespace: Namespace = None, admin_key: AdminKey = None
 ) -> AbstractAsyncContextManager[OwnApi]:
     """As `proxy_of_caller`; with a namespace its conversations, by the admin key."""
     return _own_api(url, key if namespace is None else admin_key, namespace)
 
 
 def proxy_of_operator(
-    url: ProxyUrl = HERE, admin_key: AdminKey = None
+    url: ProxyUrl = None, admin_key: AdminKey = None
 ) -> AbstractAsyncContextManager[OwnApi]:
     """A running proxy, for its operator."""
     return _own_api(url, admin_key)
 
 
-def _own_api(url: str, key: str | None, namespace: str | None = None) -> AbstractAsyncContextManager[OwnApi]:
+def _own_api(
+    url: str | None, key: str | None, namespace: str | None = None
+) -> AbstractAsyncContextManager[OwnApi]:
     from palimpsest.upstream.own_api import own_api
 
-    return own_api(url, key, namespace)
+    if url:
+        return own_api(url, key, namespace)
+    settings = settings_from(None, None)
+    host, port = settings.server.host, settings.server.port or 8_000
+    # What listens everywhere is here, too.
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)  # noqa: S104
+    asked = f", where server.port has it listen ({settings.source_of('server.port')})"
+    return own_api(f"http://{host}:{port}", key, namespace, asked)
 
 
 def settings_from(config: Path | None, database: str | None, upstream: str | None = None) -> Settings:

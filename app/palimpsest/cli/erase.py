@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from palimpsest.cli.command import HERE, AdminKey, Key, ProxyUrl, awaited, print_json, session_path
+from palimpsest.cli.command import (
+    AdminKey,
+    Key,
+    ProxyUrl,
+    awaited,
+    print_json,
+    proxy_of_caller,
+    session_path,
+)
 from palimpsest.cli.operating import namespace_path
 from palimpsest.cli.terminal import counted, printable, say
 from palimpsest.errors import SettingsError
@@ -23,7 +31,7 @@ def erase(
     namespace: Annotated[
         str | None, typer.Option(help="Erase everything of a namespace, as the operator.")
     ] = None,
-    url: ProxyUrl = HERE,
+    url: ProxyUrl = None,
     key: Key = None,
     admin_key: AdminKey = None,
 ) -> None:
@@ -34,9 +42,7 @@ def erase(
         )
 
     async def erased() -> None:
-        from palimpsest.upstream.own_api import own_api
-
-        async with own_api(url, admin_key if namespace else key) as api:
+        async with proxy_of_caller(url, admin_key if namespace else key) as api:
             if session:
                 path = session_path(session)
                 found = await api.fields(path)

@@ -9,6 +9,7 @@
   like nginx and Node.js, treats it as gone, since a client that has left sends the same FIN. But only a
   client that has left answers further bytes with a reset. So a half-closed client is sent bytes without
   meaning, and is given up when a reset arrives.
+* uvicorn sends chunks in HTTP/1.0, which has none: there the connection ends the body (RFC 9112, 6.1).
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 # The size of the next chunk may begin with zeros, and that of the last one consists of them (RFC 9112, 7.1).
 _LEADING_ZERO = b"0"
 _RESET = select.POLLHUP | select.POLLERR
-_OFFER = re.compile(rb"(?i)\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n)")
+# The parser skips the body of a request that offers another protocol; it sees the header under this name.
+_OFFER, _HIDDEN_OFFER = re.compile(rb"(?i)\r\nupgrade(?=:)"), b"upgrad_"
 
 
 # Seconds for the head of a request: nginx allows 60, Apache's mod_reqtimeout 20 to 40.
@@ -93,10 +95,20 @@ class IdleConnections:
             connection.transport.close()
 
 
+# The length of a body that ends with the connection, as uvicorn counts it down.
+_ANY_LENGTH: Any = type(
+    "AnyLength",
+    (int,),
+    {"__lt__": lambda *_: False, "__ne__": lambda *_: False, "__sub__": lambda self, _: self},
+)
+
+
 class PlainHttp(HttpToolsProtocol):
-    """HTTP/1.1 without upgrades to HTTP/2, trailers dropped, half-closed connections kept."""
+    """HTTP/1.1 without other protocols (RFC 9110, 7.8) or trailers; half-closed connections are kept."""
 
     _is_head = True
+    # Bytes of a head that may be the beginning of an offer.
+    _held = b""
 
     def __init__(self, config: uvicorn.Config, *args: Any, idle: IdleConnections, **named: Any) -> None:
         super().__init__(config, *args, **named)
@@ -129,19 +141,27 @@ class PlainHttp(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """As uvicorn does it; trailers are dropped."""
         if self._is_head:
-            super().on_header(name, value)
+            super().on_header(b"upgrade" if name == _HIDDEN_OFFER else name, value)
 
     def on_headers_complete(self) -> None:
         """As uvicorn does it."""
         self._is_head = False
         self._idle.leave(self)
         super().on_headers_complete()
+        if self.cycle.scope["http_version"] == "1.0":
+            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _ANY_LENGTH()
+
+    def on_message_complete(self) -> None:
+        """As uvicorn does it."""
+        self._is_head = True
+        super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn does it, with the offer of HTTP/2 removed from a request's head."""
-        if self.cycle is None or self.cycle.response_complete:
-            data = without_h2c_offer(data)
-        super().data_received(data)
+        """As uvicorn does it, without the offer of another protocol in a request's head."""
+        if self._is_head:
+            data, self._held = without_offer(self._held + data)
+        if data:
+            super().data_received(data)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """True, to keep the connection, while a complete request is being answered."""
@@ -179,16 +199,15 @@ class PlainHttp(HttpToolsProtocol):
             self.loop.call_later(_LOOK_SECONDS, self._look)
 
 
-def without_h2c_offer(data: bytes) -> bytes:
-    """The beginning of a request without the header that offers HTTP/2; the body is unchanged.
-
-    Other headers of the offer have no effect without it.
-    """
+def without_offer(data: bytes) -> tuple[bytes, bytes]:
+    """The bytes of a head with its `Upgrade` renamed, and their end where it may begin one."""
     end = data.find(b"\r\n\r\n")
-    end = len(data) if end < 0 else end + 2
-    if data.find(b"h2c", 0, end) < 0:
-        return data
-    return _OFFER.sub(b"", data[:end]) + data[end:]
+    if end < 0:
+        end = len(data) - 1 if data.endswith(b"\r") else data.rfind(b"\r\n")
+        if end < 0 or not b"\r\nupgrade".startswith(data[end:].lower()):
+            end = len(data)
+        return _OFFER.sub(b"\r\n" + _HIDDEN_OFFER, data[:end]), data[end:]
+    return _OFFER.sub(b"\r\n" + _HIDDEN_OFFER, data[:end]) + data[end:], b""
 
 
 # The listen backlog; most servers use this value.

@@ -62,7 +62,7 @@ cast(Any, sys.modules)["httpx._main"] = None
 _COLLECT_AFTER = 50_000
 # What of the command line puts right what a running proxy has refused.
 _HINTS: Mapping[type[PalimpsestError], str] = {
-    UpstreamUnreachable: " Is it running? --url gives another address.",
+    UpstreamUnreachable: " Is it running? --url, or PALIMPSEST_URL, gives another address.",
     Unauthorized: " A command takes the key from --key, or from OPENAI_API_KEY.",
     WrongAdminKey: " A command takes it from --admin-key, or from PALIMPSEST_ACCESS__ADMIN_KEY.",
     AdminDisabled: " A command takes it from --admin-key, or from PALIMPSEST_ACCESS__ADMIN_KEY.",

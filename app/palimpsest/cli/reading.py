@@ -214,7 +214,8 @@ async def search(
 def lines_of_compact(told: Json) -> Iterator[str]:
     """What was folded, or why nothing was."""
     if not told["compacted"]:
-        yield "Nothing was compacted: there is nothing to fold yet."
+        why = "compaction is off" if told["reason"] == "off" else "there is nothing to fold yet"
+        yield f"Nothing was compacted: {why}."
         return
     made = told["compaction"]
     yield f"{effect_of(made)} ({made['id']})."

@@ -76,7 +76,7 @@ def _sums(told: Json) -> Iterator[str]:
     yield ""
     made = [f"{number:,} {_BY[author]}" for author, number in told["summaries"].items() if number]
     yield f"Compactions: {', '.join(made) or 'none'}."
-    yield "Tokens; said: whole prompts, sent: after compaction. Money at today's prices; saved: estimated."
+    yield "Tokens; said: whole prompts, sent: after compaction. Money by the prices of then; saved: estimate."
 
 
 def _stored(stored: Json) -> str:
@@ -99,8 +99,8 @@ def _followed(one: Json) -> str:
     changed = one["calls_until_change"]
     until = "none has changed anything yet" if changed is None else f"change no. {changed}"
     again = f"{one['repeated_calls']} repeated"
-    if one["repeated_cost"]:
-        again += f", {money(one['repeated_cost'])} (estimated)"
+    if one["repeated_tokens"]:
+        again += f", {one['repeated_tokens']:,} tokens"
     calls = f"{counted(one['calls'], 'call')} ({until}; {again})" if one["calls"] else "no calls"
     amounts = f"text {money(one['cost'])}, saved {money(one['saved'])} (estimated)"
     waited = one["waited_seconds"]

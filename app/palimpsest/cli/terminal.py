@@ -108,10 +108,11 @@ def effect_of(compaction: Mapping[str, Any]) -> str:
 
 
 def outcome_of(turn: Mapping[str, Any]) -> str:
-    """How the turn ended; of a failure the code and the status."""
+    """How the turn ended; of a failure the code, the status, and what the upstream said."""
     if turn["state"] in ("done", "open"):
         return str(turn["state"])
-    return " ".join(str(part) for part in (turn["code"] or turn["state"], turn["status"]) if part)
+    parts = turn["code"] or turn["state"], turn["status"], turn["error"]
+    return " ".join(str(part) for part in parts if part)
 
 
 def text_of(message: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from palimpsest.core.declared import advanced, setting, within
 from palimpsest.core.text.fence import DEFAULT_TAG
 
-PresetName = Literal["auto", "handoff", "rolling", "working_state", "batch", "by_content", "worker"]
+PresetName = Literal["auto", "handoff", "rolling", "working_state", "batch", "by_content", "worker", "off"]
 LaterSystemMessages = Literal["keep", "user"]
 SummaryRole = Literal["user", "system"]
 StyleName = Literal["record", "rolling", "working_state", "batch", "by_content", "worker"]
@@ -63,7 +63,8 @@ class Policy:
     assumed_window_tokens: int = 100_000
     name: PresetName = setting(
         "auto",
-        "Preset: supplies every value of this section that is not set, and the way of summarising.",
+        "Preset: supplies every value of this section that is not set, and the way of summarising; off: "
+        "everything is recorded, and nothing is compacted.",
         "auto combines the others and needs no choice.",
     )
     # A02.
@@ -279,6 +280,11 @@ class Policy:
         "None: a built-in one.",
         "text",
     )
+
+    @property
+    def is_off(self) -> bool:
+        """True where nothing is compacted, and an error "too long" passes through (rule 39)."""
+        return self.name == "off"
 
     @property
     def min_gain_ratio(self) -> float:

@@ -1,4 +1,4 @@
-"""The named policies: five systems with their own numbers, `by_content`, and `auto`, which combines them.
+"""The named policies: five systems with their own numbers, `by_content`, `auto`, made of them all, and `off`.
 
 The names are those of `PresetName` in policy.py. A setting of a deployment, a model or a session takes
 precedence over a preset's number.
@@ -96,7 +96,10 @@ _WORKER = replace(
     in_background=False,
 )
 
+# Records alone: its numbers say what `auto` would do.
+_OFF = replace(_AUTO, name="off")
+
 PRESETS: Mapping[str, Policy] = {
     policy.name: policy
-    for policy in (_AUTO, _HANDOFF, _ROLLING, _WORKING_STATE, _BATCH, _BY_CONTENT, _WORKER)
+    for policy in (_AUTO, _HANDOFF, _ROLLING, _WORKING_STATE, _BATCH, _BY_CONTENT, _WORKER, _OFF)
 }

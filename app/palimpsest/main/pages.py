@@ -16,12 +16,12 @@ from palimpsest.proxy.session_journal import Imports, RuntimeReader
 
 def own_pages(parts: Parts) -> FastAPI:
     """Everything that is not below `/v1/`, except health checks."""
-    store, prices, limits = parts.store, parts.prices, parts.settings.limits
+    store, limits = parts.store, parts.settings.limits
     archive = Archive(store, parts.reader)
     exchanges = ExchangeViews(
-        *(store, archive, parts.reader, parts.tokens, parts.calibrations, prices, parts.windows)
+        *(store, archive, parts.reader, parts.tokens, parts.calibrations, parts.windows)
     )
-    overviews = Overviews(store, parts.calibrations, prices, parts.windows)
+    overviews = Overviews(store, parts.calibrations, parts.windows)
     states = RuntimeReader(store, archive, parts.tokens)
     imports = Imports(
         store, parts.reader, parts.newcomers, parts.erasure.tombstones, limits, time.time, new_id

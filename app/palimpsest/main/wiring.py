@@ -61,6 +61,7 @@ from palimpsest.proxy.model_facts import (
     ModelPrices,
     ModelTokens,
     Windows,
+    prices_from_model_data,
 )
 from palimpsest.proxy.operator import OperatorAccess
 from palimpsest.proxy.quotas import Quotas
@@ -93,12 +94,7 @@ from palimpsest.storage.erasure import RecentlyErased
 from palimpsest.storage.migrate import bound_pepper
 from palimpsest.storage.store import open_store
 from palimpsest.tokenizer.counting import Counter, Tokenizer
-from palimpsest.upstream.models import (
-    prices_from_model_data,
-    versioned,
-    window_from_model_data,
-    window_from_upstream,
-)
+from palimpsest.upstream.models import published, versioned, window_from_model_data, window_from_upstream
 
 if TYPE_CHECKING:
     from palimpsest.proxy.telemetry.tracing import Tracer
@@ -307,7 +303,6 @@ class Parts:
                 body_bytes=ConcurrencyLimit(_BODIES * limits.body_bytes, limits.caller_share),
             ),
             access=self.access,
-            compacts=settings.upstream.compaction_requests != "upstream",
         )
         return front, RetentionSweep(
             store, self.erasure, settings.retention.days, settings.retention.max_bytes
@@ -345,6 +340,7 @@ class Parts:
             may_reuse_prompt=chosen.base_url is None and chosen.model is None,
             # Two attempts of a background summary fit into the time of its key.
             call_seconds=max(how.deadline_seconds, how.key_ttl_seconds / 2),
+            prices=self.prices,
             instructions=instructions_of(chosen),
         )
         failures = merged([self.settings.policy]).breaker_failures
@@ -379,7 +375,7 @@ class Parts:
             new_id,
             in_flight,
         )
-        recorder = Recorder(store, jobs, self.newcomers, self.quotas)
+        recorder = Recorder(store, jobs, self.newcomers, self.quotas, self.prices, self.counts)
         # Adds results of a conversation to its session's memory.
         self.blocks = MemoryBlocks(store.journal, self.writer, new_id)
         answered = Answered(
@@ -434,16 +430,14 @@ class Parts:
             if any(route.match != "*" and route.models.means(model) for route in settings.routes):
                 return True
             # Imports the price library (0.17 s, 30 MB).
-            name = asked_name(settings, model)
             try:
-                return prices_from_model_data(name) is not None or window_from_model_data(name) is not None
+                return published(asked_name(settings, model)) is not None
             except (ImportError, ValueError, AttributeError):
                 return False
 
         metrics = Metrics(
             self.counts,
             is_known,
-            self.prices.known,
             self.store,
             lambda: self.log.open,
             lambda: len(self.jobs.running) + len(self.chores.running),

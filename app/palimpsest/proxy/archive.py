@@ -1,7 +1,7 @@
 """Read access to what is stored of one caller, by public ids: sessions, branches, messages, exchanges.
 
-Of a turn also what the model saw: its view and body; of a compaction what it folded, what its text cost, and
-what followed. What does not exist and what belongs to another caller are the same NotFound.
+Of a turn also what the model saw: its view and body; of a compaction what it folded, and what followed. What
+does not exist and what belongs to another caller are the same NotFound.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-from palimpsest.core.budget.prices import Prices, dollars_of, prompt_cost
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Conversation, Message, chains_of, seed_of
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
@@ -33,7 +32,7 @@ from palimpsest.core.view.anatomy import (
 from palimpsest.core.view.compaction import Compaction, context_id
 from palimpsest.core.view.dialects import as_sent
 from palimpsest.core.view.findings import Found, TurnCost, findings_of
-from palimpsest.core.view.outcomes import View
+from palimpsest.core.view.outcomes import View, ViewPart
 from palimpsest.core.view.view import applies, cut_in, folded_in, kept_in
 from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
@@ -42,7 +41,7 @@ from palimpsest.core.wire.responses.request import field_in, messages_in
 from palimpsest.errors import InvalidParameter, NotFound
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
-from palimpsest.proxy.model_facts import PRIMING_TOKENS, Calibrations, ModelPrices, ModelTokens, Windows
+from palimpsest.proxy.model_facts import PRIMING_TOKENS, Calibrations, ModelTokens, Windows
 from palimpsest.proxy.quotas import Quota
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.turn import ReadBranch
@@ -135,6 +134,7 @@ class Archive:
         model = asked.model if asked else place.row.model
         raws = await self.store.history.preamble(place.namespace, place.row.id, place.preamble)
         preamble = await self.reader.read_stored(messages_in(raws), model)
+        field = [b'{"role":"system","content":%b}' % said for said in (field_in(raws),) if said is not None]
         messages = await self.reader.read_stored([row.body for row in rows], model)
         # As the client sends it: compactions refer to the digests of its list.
         sent = await offload(MESSAGE_WEIGHT * len(messages), chains_of, messages, seed_of(place.namespace))
@@ -145,7 +145,8 @@ class Archive:
             at = talk.position(asked.head)
             said = (*talk.preamble, *(talk.messages if at is None else talk.messages[: at + 1]))
             fixed = max(fixed, asked.tokens_full - sum(message.tokens for message in said))
-        return ReadBranch(place.namespace, place.row, talk, headers, quota, model, fixed, rows)
+        stated = await self.reader.read_stored(field, model)
+        return ReadBranch(place.namespace, place.row, talk, headers, quota, model, fixed, rows, stated)
 
     async def message(self, namespace: str, ident: str) -> tuple[str, MessageRow]:
         """The message with this public id, and a session that contains it."""
@@ -197,23 +198,6 @@ MOST_TURNS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What an exchange cost, in the currency of the prices (published: US dollars).
-
-    `saved` is an estimate: what the tokens left out would have cost if the cache had held them.
-    """
-
-    prompt: float
-    completion: float
-    saved: float
-
-    @property
-    def total(self) -> float:
-        """Prompt and completion."""
-        return self.prompt + self.completion
-
-
-@dataclass(frozen=True, slots=True)
 class SeenExchange:
     """An exchange with everything that was said and sent.
 
@@ -249,15 +233,6 @@ class SeenExchange:
         return [message.raw for message in (*self.talk.preamble, *self.talk.messages)]
 
 
-class PricedExchange(NamedTuple):
-    """An exchange with its number in the session, the model's tokens for one of ours, and its cost."""
-
-    number: int
-    exchange: LoggedExchange
-    ratio: float
-    cost: Cost | None
-
-
 @dataclass(frozen=True, slots=True)
 class ExchangeViews:
     """Reads exchanges and compactions of one caller; what does not exist is NotFound, as in `Archive`."""
@@ -267,22 +242,19 @@ class ExchangeViews:
     reader: MessageReader
     tokens: ModelTokens
     calibrations: Calibrations
-    prices: ModelPrices
     windows: Windows
 
-    async def priced(
+    async def page(
         self, namespace: str, session: str, before: int, limit: int
-    ) -> tuple[list[PricedExchange], int | None]:
-        """The session's exchanges that arrived before `before`, newest first, with their numbers and costs.
+    ) -> tuple[list[tuple[int, LoggedExchange, float]], int | None]:
+        """The session's exchanges that arrived before `before`, newest first.
 
-        And where the next page begins, None on the last one.
+        Each with its number and the model's tokens for one of ours. And where the next page begins, None on
+        the last one.
         """
         found = await self.store.exchange_log.page(namespace, session, before, limit + 1)
-        page = [
-            PricedExchange(n, one, self.ratio_of(namespace, one), await self.cost_of(namespace, one))
-            for n, one in found[:limit]
-        ]
-        return page, page[-1].exchange.arrival if len(found) > limit else None
+        page = [(number, one, self.ratio_of(namespace, one)) for number, one in found[:limit]]
+        return page, page[-1][1].arrival if len(found) > limit else None
 
     async def logged(self, namespace: str, row: SessionRow, name: str) -> tuple[int, LoggedExchange]:
         """The exchange with this number in its session, from 1, or with this id."""
@@ -320,6 +292,8 @@ class ExchangeViews:
         )
         weight = MESSAGE_WEIGHT * len(talk.messages)
         rebuilt = await offload(weight, sent_body, material)
+        why = "the request's instructions"
+        stated = [ViewPart("preamble", None, one.raw, one.tokens, False, why) for one in branch.stated]
         fates = await offload(weight, fates_of, rebuilt.talk, rebuilt.plain, lineage_of(force, made))
         return SeenExchange(
             number=number,
@@ -327,7 +301,7 @@ class ExchangeViews:
             branch=branch,
             talk=rebuilt.talk,
             start=said_messages(rebuilt.talk, exchange.said)[1],
-            view=as_sent(rebuilt.plain),
+            view=replace(view := as_sent(rebuilt.plain), parts=(*stated, *view.parts)),
             force=force,
             fates=fates,
             shown=rebuilt.shown,
@@ -342,25 +316,21 @@ class ExchangeViews:
         counted, ours = exchange.prompt_tokens, exchange.tokens_forwarded
         return self.calibrations.ratio_in(namespace, exchange.model, counted, ours)
 
-    async def cost_of(self, namespace: str, exchange: LoggedExchange) -> Cost | None:
-        """What it cost; None when the model's prices, or its tokens, are unknown."""
-        prices = await self.prices.known(exchange.model)
-        if prices is None or exchange.prompt_tokens is None:
-            return None
-        return cost_of(exchange, prices, self.ratio_of(namespace, exchange))
-
     def shares(self, seen: SeenExchange) -> dict[Category, int]:
         """Tokens of the prompt by what they are for, as the model counts; their sum is the prompt."""
         said = sum(part.tokens for part in seen.view.parts)
         fixed = max(0, (seen.exchange.tokens_forwarded or said) - said)
         count: Callable[[Mapping[str, Any]], int] = self.tokens.counter_of(seen.exchange.model).count_message
         ours = shares_of(seen.view.parts, fixed, count)
-        if len(seen.shown) > len(seen.view.parts) or seen.exchange.sent:
+        tools = tools_in(seen.envelope)
+        if len(seen.shown) + len(seen.branch.stated) > len(seen.view.parts) or seen.exchange.sent:
             # What is not tools are look-ups of this turn and of earlier ones, with their results.
-            schemas = PRIMING_TOKENS + self.tokens.schema_tokens(seen.exchange.model, tools_in(seen.envelope))
+            schemas = PRIMING_TOKENS + self.tokens.schema_tokens(seen.exchange.model, tools)
             if schemas < fixed:
                 ours = {**ours, "tools": schemas, "lookups": fixed - schemas}
-        return {category: seen.for_model(tokens) for category, tokens in ours.items()}
+        if not tools and seen.envelope:
+            ours["framing"] = ours.pop("tools", 0)
+        return {category: seen.for_model(tokens) for category, tokens in ours.items() if tokens}
 
     async def lost(self, seen: SeenExchange) -> list[Lost]:
         """What folded messages say and the view does not."""
@@ -460,7 +430,6 @@ class ExchangeViews:
         recalled = await self.store.journal.events(namespace, row.id, 0, MOST_TURNS, ["context_recalled"])
         payloads = ((event.seq, decoded(event.payload)) for event in recalled)
         asked_at = [seq for seq, said in payloads if isinstance(said, dict) and said.get("via") == "model"]
-        prices = await self.prices.known(row.model)
         found = []
         for at, end in pairwise([*firsts.values(), len(turns)]):
             (number, first), is_last = turns[at], end == len(turns)
@@ -471,7 +440,8 @@ class ExchangeViews:
             after = await offload(weight, aftermath_of, talk, compaction, places[first.head] + 1, stop)
             until = NEWEST if is_last else turns[end][1].arrival
             lookups = sum(first.arrival <= seq < until for seq in asked_at)
-            under = [one for _, one in turns[at:end] if one.compaction == compaction.id]
+            saved = [one.saved for _, one in turns[at:end] if one.compaction == compaction.id]
+            known = [one for one in saved if one is not None]
             found.append(
                 Followed(
                     compaction=compaction,
@@ -479,24 +449,12 @@ class ExchangeViews:
                     turns=end - at,
                     after=after,
                     lookups=lookups,
-                    repeated_cost=None
-                    if prices is None
-                    else after.repeated_tokens * ratio * prices.input / 1e6,
-                    saved=None if prices is None else sum(cost_of(one, prices, ratio).saved for one in under),
-                    cost=await self.text_cost_of(compaction),
+                    repeated_tokens=as_theirs(after.repeated_tokens, ratio),
+                    saved=sum(known) if known else None,
                     waited_seconds=first.waited_seconds,
                 )
             )
         return found
-
-    async def text_cost_of(self, compaction: Compaction) -> float | None:
-        """What the calls for its text cost; 0 where code wrote it, None where it is not known."""
-        if compaction.author != "model":
-            return 0.0
-        prices, spent = await self.prices.known(compaction.model or ""), compaction.spent
-        if prices is None or spent is None:
-            return None
-        return dollars_of(spent.prompt, spent.cached, 0, spent.completion, prices)
 
     async def _talk(self, namespace: str, row: SessionRow, made: Compaction) -> Conversation | None:
         """A branch on which the compaction applies: the default one, or the one that it was made on."""
@@ -531,25 +489,13 @@ async def rounds_shown(
     return {index: hidden for index, hidden in rounds.items() if hidden is not None}
 
 
-def cost_of(exchange: LoggedExchange, prices: Prices, ratio: float) -> Cost:
-    """The cost of an exchange whose tokens are known; prices are per million tokens."""
-    prompt = prompt_cost(
-        exchange.prompt_tokens or 0, exchange.cached_tokens or 0, exchange.written_tokens or 0, prices
-    )
-    left_out = max(0, (exchange.tokens_full or 0) - (exchange.tokens_forwarded or 0)) * ratio
-    return Cost(
-        prompt / 1e6, (exchange.completion_tokens or 0) * prices.output / 1e6, left_out * prices.cached / 1e6
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Followed:
     """What followed a compaction from the turn `since` on, the first under it.
 
-    `lookups`: how often the model asked recall meanwhile. Estimates, None without a price: `repeated_cost` is
-    what the results of repeated calls cost once more in a prompt, `saved` what the tokens left out would have
-    cost from the cache. `cost`: of its text, None where that is unknown. `waited_seconds`: how long its first
-    turn waited for it, None where it did not.
+    `lookups`: how often the model asked recall meanwhile. `repeated_tokens`: of the results of repeated
+    calls, as the model counts. `saved`: what the tokens left out would have cost from the cache, None
+    where no price was known. `waited_seconds`: how long its first turn waited for it, None where it did not.
     """
 
     compaction: Compaction
@@ -557,9 +503,8 @@ class Followed:
     turns: int
     after: Aftermath
     lookups: int
-    repeated_cost: float | None
+    repeated_tokens: int
     saved: float | None
-    cost: float | None
     waited_seconds: float | None
 
 

@@ -20,7 +20,7 @@ from palimpsest.core.budget.budget import (
     memory_room,
 )
 from palimpsest.core.budget.measured import Paces
-from palimpsest.core.budget.prices import Prices
+from palimpsest.core.budget.prices import USUAL, Prices
 from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.policy import Policy
 from palimpsest.core.recall.rounds.hidden import replayed
@@ -32,7 +32,7 @@ from palimpsest.core.summary.styles import RecordStyle, state_fields
 from palimpsest.core.view.clients import client_summary_of, opening_of
 from palimpsest.core.view.compaction import Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
-from palimpsest.core.view.masking import text_of
+from palimpsest.core.view.masking import shown, text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from palimpsest.core.view.plan import (
     plan_filled,
@@ -77,8 +77,10 @@ BY_CODE = "; written by code: "
 BETTER_RECORD = "a better record of what is folded already"
 # Writing a summary block costs a dozen times what reading the history does: 5 ms for 20,000 bytes.
 _BLOCK_WEIGHT = 12
-# A prompt below this fits every window in use: it does not wait for the upstream to state one (tokens).
+# A prompt below this fits every window in use: it waits neither for the upstream to state one, nor for prices
+# (tokens).
 URGENT_TOKENS = 1_000
+_USUAL_PRICES = Prices(**USUAL)
 A = ParamSpec("A")
 P = TypeVar("P", bound=Plan)
 T = TypeVar("T")
@@ -308,6 +310,10 @@ class CompactionContext:
         taken = {*fresh, *fold.kept}
         seen = [index for index in range(fold.since) if index not in taken]
         order = (*seen, *fresh)
+        task = opening_of(talk).task
+        is_shown = task is not None and task in fold.kept
+        asked = text_of(without_recall_output(talk.messages[task or 0]).fields) if is_shown else ""
+        limits = {mask.chain: mask.limit_chars for mask in fold.masks}
         # However little it replaces.
         largest = block_tokens_for(self.budget, 2 * self.budget.window_tokens)
         return SummarySource(
@@ -323,9 +329,7 @@ class CompactionContext:
             kept=tuple(talk.messages[index] for index in sorted(fold.kept)),
             state=self._state,
             instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
-            task=text_of(without_recall_output(talk.messages[task]).fields)
-            if (task := opening_of(talk).task) is not None and task in fold.kept
-            else "",
+            task=shown(asked, limits.get(talk.chains[task or 0], len(asked)), "") if asked else "",
         )
 
     @property
@@ -508,6 +512,9 @@ class ContextLoader:
             # The API compacts in the answer that crosses the client's threshold (reference, "Compaction",
             # 2026-11): a turn waits for a summary that is being written.
             policy = replace(policy, trigger_tokens=threshold, wait_for_summary=True)
+        if policy.is_off:
+            # Those made before are in force again once it is on.
+            stored = ()
         window = await models.windows.window_of(
             model, turn.namespace, outgoing, urgent=turn.tokens > URGENT_TOKENS
         )
@@ -521,7 +528,8 @@ class ContextLoader:
             current = await offload(weight, in_force, stored, turn.conversation)
             replay = await self._replays.read(turn, replay, current)
         talk = replay.talk or turn.conversation
-        prices, count_text = models.prices.of(model), models.tokens.counter_of(model).count_text
+        prices = await models.prices.of(model, urgent=turn.tokens > URGENT_TOKENS) or _USUAL_PRICES
+        count_text = models.tokens.counter_of(model).count_text
         goes_with_tools = replay.goes_with(current)
         budget = budget_of(
             window,
@@ -531,7 +539,7 @@ class ContextLoader:
             max_output_tokens=turn.max_output_tokens,
             ratio=models.calibrations.ratio_of(turn.namespace, model),
             policy=policy,
-            step_tokens=prices.step_tokens,
+            steps=prices.steps,
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
         )

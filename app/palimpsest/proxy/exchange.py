@@ -81,13 +81,16 @@ class Exchange:
                 self._opened(caller.namespace, incoming, request, name) as turn,
             ):
                 client.entry.placed(turn)
-                may_compact = control != "off"
-                if may_compact and turn.wire.keeps_answers:
+                is_whole = True
+                if turn.wire.keeps_answers:
                     # Messages or items that only the upstream holds cannot be folded.
                     said = (message.fields for message in turn.conversation.messages)
-                    may_compact = not turn.begins_unseen and not has_item_references(said)
+                    is_whole = not turn.begins_unseen and not has_item_references(said)
+                is_off = control == "off"
                 try:
-                    shown = await self._shown(turn, client) if may_compact else original(turn)
+                    may_plan = is_whole and not is_off
+                    shown = await self._shown(turn, client) if may_plan else original(turn, is_off=is_off)
+                    may_compact = is_whole and not shown.is_off
                     await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
                 finally:
                     self.viewing.answered(turn)

@@ -36,7 +36,7 @@ from palimpsest.core.recall.rounds.responses import answer_for_prompt
 from palimpsest.core.recall.tool_calls import DESCRIBE
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.wire.chat import CHAT
-from palimpsest.core.wire.chat_answers import AnsweredChoice, WholeAnswer
+from palimpsest.core.wire.chat_answers import AnsweredChoice, Usage, WholeAnswer
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.items import as_chat
@@ -64,7 +64,7 @@ from palimpsest.settings.serving import Limits
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
-from palimpsest.upstream.overflow import Overflow, RequestWords, classify
+from palimpsest.upstream.overflow import SentRequest, classify
 
 Json = Mapping[str, Any]
 _HEADER = b"x-palimpsest-recall"
@@ -80,6 +80,8 @@ class HiddenRoundLog:
         self._tokens = 0
         self._written: bytes | None = None
         self._differs = False
+        # What the upstream states of each round.
+        self.usages: list[Usage] = []
 
     @property
     def rounds(self) -> HiddenRounds | None:
@@ -87,7 +89,7 @@ class HiddenRoundLog:
         if not self._before and self._written is None and not self._differs:
             return None
         written = self.tokens_of([self._written]) if self._written is not None else 0
-        return HiddenRounds(tuple(self._before), self._tokens, self._written, None, written)
+        return HiddenRounds(tuple(self._before), self._tokens, self._written, None, written, self.usages)
 
     @property
     def left_tokens(self) -> int:
@@ -396,7 +398,7 @@ class _Rounds:
         headers = answer_headers(answer.headers, "decoded")
         return HeldAnswer(answer.status, headers, await anext(shown, b""), rest=shown)
 
-    async def _again(self, choice: AnsweredChoice, called: Called, tokens: int) -> IncomingAnswer:
+    async def _again(self, choice: AnsweredChoice, called: Called, usage: Usage) -> IncomingAnswer:
         """Execute the calls and ask for the next round.
 
         If the upstream refuses it, ask again without our tools, then without their results.
@@ -409,7 +411,8 @@ class _Rounds:
             rounds = hidden_log.rounds
             prompt = self._shown.tokens + (rounds.tokens if rounds is not None else 0)
             bill.hidden += as_theirs(prompt, self._turn.ratio)
-        self._client_answer.hidden(tokens, None)
+        hidden_log.usages.append(usage)
+        self._client_answer.hidden(usage.completion_tokens or 0, None)
         self._may_hide = self._done <= self._means.most_rounds
         if self._may_hide:
             # The calls and the next answer need room too.
@@ -458,9 +461,9 @@ class _Rounds:
             read = await read_of(answer, self._means.limits.answer_bytes)
             if read.rest is not None:
                 return read
-            said, choice, tokens = self._turn.wire.read_answer(read.plain), None, 0
+            said, choice, usage = self._turn.wire.read_answer(read.plain), None, Usage()
             if isinstance(said, WholeAnswer) and len(said.choices) == 1:
-                choice, tokens = said.choices[0], said.usage.completion_tokens or 0
+                choice, usage = said.choices[0], said.usage
             called = called_by(choice) if choice is not None else NO_CALLS
             if choice is None or not (self._may_hide and called.is_hidden):
                 self._ended(choice, called)
@@ -469,7 +472,7 @@ class _Rounds:
                     return read
                 return HeldAnswer(read.status, answer_headers(read.headers, "decoded"), body, body)
             self._client_answer.hidden(0, read.plain)
-            answer = await self._again(choice, called, tokens)
+            answer = await self._again(choice, called, usage)
             if answer.status >= 300:
                 return answer
 
@@ -489,7 +492,7 @@ class _Rounds:
             choice = frames.choice
             if not frames.is_hidden or choice is None:
                 return
-            answer = await self._again(choice, frames.called, frames.completion_tokens)
+            answer = await self._again(choice, frames.called, frames.usage)
             if answer.status >= 300:
                 raise UpstreamCut("The upstream refused to go on with its answer.")
 
@@ -524,9 +527,8 @@ class _Rounds:
 
     def _is_too_long(self, read: HeldAnswer) -> bool:
         """True for an error, read whole, that says that the prompt is too long."""
-        sent = RequestWords((self._turn.request.body, *self._messages))
-        verdict = classify(read.status, read.headers, read.plain, request=sent) if read.rest is None else None
-        return isinstance(verdict, Overflow)
+        sent = SentRequest((self._turn.request.body, *self._messages), tokens=self._shown.tokens)
+        return classify(read.status, read.headers, read.plain, sent) is not None
 
     async def _ask(self, body: bytes) -> IncomingAnswer:
         """The answer to one round. UpstreamError."""

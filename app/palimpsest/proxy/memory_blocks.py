@@ -89,7 +89,7 @@ class MemoryBlocks:
         """Add the gist of a span of the conversation as an entry, if the policy says so."""
         try:
             context = await contexts.of(turn)
-            if not context.policy.memory_entries:
+            if context.policy.is_off or not context.policy.memory_entries:
                 return
             weight = sum(len(message.raw) for message in span)
             if text := memory_entry_of(await background.run(weight, gist_of, span)):

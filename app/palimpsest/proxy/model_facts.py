@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import structlog
 
@@ -33,6 +35,7 @@ from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, Accounts, Calibration, LearnedWindow
 from palimpsest.storage.database import Recent
 from palimpsest.tokenizer.counting import Counter
+from palimpsest.upstream.models import published
 
 # Callers choose model names, so that what is remembered is bounded.
 REMEMBERED_COUNTERS = 500
@@ -161,6 +164,8 @@ class Calibrations:
 OwnHeaders = Callable[[], "list[tuple[bytes, bytes]]"]
 # Asks the upstream: (model, caller's headers) -> its window in tokens, None when it does not say.
 AskWindow = Callable[[str, "list[tuple[bytes, bytes]]"], Awaitable[int | None]]
+# The prices in a minute since 1970.
+PricesIn: TypeAlias = Callable[[int], Prices | None]
 # A failed look-up is not repeated for this long: it costs a request and usually fails again.
 RETRY_SECONDS = 60.0
 # A stated window is asked for again after this long: servers restart with other settings.
@@ -395,42 +400,43 @@ class Windows:
 
 
 class ModelPrices:
-    """Prices by model. `configured` and `published` return a model's prices, None when unknown."""
+    """Prices by model: those that `configured` returns, else those that `published` returns for a minute.
+
+    Both return None for a model without any.
+    """
 
     def __init__(
         self,
         jobs: Jobs,
         configured: Callable[[str], Prices | None],
-        published: Callable[[str], Prices | None],
+        published: Callable[[str], PricesIn | None],
     ) -> None:
         self._jobs = jobs
         self._configured = configured
         self._published = published
-        self._known: Recent[str, Prices] = Recent(REMEMBERED_MODELS)
+        self._found: Recent[str, asyncio.Task[PricesIn | None]] = Recent(REMEMBERED_MODELS)
 
-    def of(self, model: str) -> Prices:
-        """The prices known now; an unknown model is looked up in the background."""
-        if model not in self._known:
-            configured = self._configured(model)
-            self._known[model] = configured or Prices()
-            if configured is None:
-                self._jobs.start(self._look_up(model))
-        return self._known[model]
+    async def of(self, model: str, *, urgent: bool = True) -> Prices | None:
+        """The model's prices now; None when nobody has stated them.
 
-    async def known(self, model: str) -> Prices | None:
-        """The model's prices as configured or published; None when nobody has stated them."""
-        found = self._configured(model)
+        The first time they are looked up, which only `urgent` work waits for.
+        """
+        found = self._found.get(model)
         if found is None:
-            try:
-                found = await asyncio.to_thread(self._published, model)
-            except (ImportError, ValueError, AttributeError) as error:
-                _COSTS.warning("no_price_data", error=type(error).__name__, model=model)
-        return found
+            found = self._found[model] = self._jobs.start(self._look_up(model))
+        if urgent and not found.done():
+            await asyncio.wait({found})
+        prices_in = found.result() if found.done() and not found.cancelled() else None
+        return prices_in and prices_in(int(time.time()) // 60)
 
-    async def _look_up(self, model: str) -> None:
-        prices = await self.known(model)
-        if prices is not None and model in self._known:
-            self._known[model] = prices
+    async def _look_up(self, model: str) -> PricesIn | None:
+        if (configured := self._configured(model)) is not None:
+            return lambda _: configured
+        try:
+            return await asyncio.to_thread(self._published, model)
+        except (ImportError, ValueError, AttributeError) as error:
+            _COSTS.warning("no_price_data", error=type(error).__name__, model=model)
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,3 +447,32 @@ class ModelFacts:
     calibrations: Calibrations
     tokens: ModelTokens
     prices: ModelPrices
+
+
+def prices_from_model_data(model: str) -> PricesIn | None:
+    """The published prices of `model`; some change at a date, or with the time of day. None without data."""
+    found = published(model)
+    if found is None:
+        return None
+    return lru_cache(1)(lambda minute: _prices(found.get_prices(datetime.fromtimestamp(60 * minute, UTC))))
+
+
+def _prices(stated: Any) -> Prices | None:
+    """The prices as stated; tokens without a price of their own cost what others of their direction cost."""
+    read, said = stated.input_mtok, stated.output_mtok
+    if read is None or said is None:
+        return None
+    cached, written, thought = stated.cache_read_mtok, stated.cache_write_mtok, stated.output_reasoning_mtok
+    own = ((read, read), (cached, read), (written, read), (said, said), (thought, said))
+    kinds = [usual if price is None else price for price, usual in own]
+
+    def above(tokens: int, *steps: object) -> Iterator[Any]:
+        """The prices of prompts of more than so many tokens."""
+        for price in kinds:
+            tiers = [tier.price for tier in getattr(price, "tiers", ()) if tier.start <= tokens]
+            yield float(tiers[-1] if tiers else getattr(price, "base", price))
+        yield float(stated.requests_kcount or 0) / 1000
+        yield from steps
+
+    starts = sorted({tier.start for price in kinds for tier in getattr(price, "tiers", ())})
+    return Prices(*above(-1, tuple([(start, Prices(*above(start))) for start in starts])))

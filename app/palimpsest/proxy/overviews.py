@@ -12,18 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from palimpsest.core.budget.prices import Prices, dollars_of
 from palimpsest.core.budget.upstream_counts import as_theirs
+from palimpsest.core.history.quotes import title_in
 from palimpsest.core.utc import DAY, day_of
+from palimpsest.core.view.clients import first_words
 from palimpsest.core.view.compaction import Author
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
-from palimpsest.proxy.model_facts import Calibrations, ModelPrices, Windows
+from palimpsest.proxy.model_facts import Calibrations, Windows
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.exchange_log import LoggedExchange, Total
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import TokensSpent
-from palimpsest.storage.namespaces import FailedTurn, ModelUse, NamespaceRow, Stored, Turns
+from palimpsest.storage.namespaces import FailedTurn, NamespaceRow, Stored, Turns
 from palimpsest.storage.store import Store
 
 # How a failure with this code is cured, and one of a party without a line of its own.
@@ -85,7 +86,7 @@ _SUMMED = (
 
 @dataclass(slots=True)
 class Sums:
-    """Sums over turns. Tokens are the model's; `cost` and `saved` are None when no turn's price is known.
+    """Sums over turns. Tokens are the model's; `cost` and `saved` are None when those of no turn are known.
 
     `overhead`: from a request's arrival until the upstream was asked, of turns that waited for no compaction;
     `compaction_waits`: how long the others waited.
@@ -119,7 +120,7 @@ class Sums:
             return None
         return min(1.0, self.cached_tokens / self.prompt_tokens)
 
-    def add(self, total: Total, prices: Prices | None, ratio: float) -> None:
+    def add(self, total: Total, ratio: float) -> None:
         """Add the sums of one day, model and end; `ratio`: the model's tokens for one of ours."""
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(total, name))
@@ -129,11 +130,9 @@ class Sums:
         self.first_byte.add(total.first_byte, total.answered, 0.0)
         self.overhead.add(total.prepared, total.plain, total.most_prepared)
         self.compaction_waits.add(total.waited, total.waits, total.most_waited)
-        if prices is not None and total.priced:
-            read = total.prompt_tokens, total.cached_tokens, total.written_tokens
-            left_out = max(0, total.tokens_full - total.tokens_forwarded) * ratio
-            self.cost = (self.cost or 0.0) + dollars_of(*read, total.completion_tokens, prices)
-            self.saved = (self.saved or 0.0) + left_out * prices.cached / 1e6
+        if total.cost is not None:
+            self.cost = (self.cost or 0.0) + total.cost
+            self.saved = (self.saved or 0.0) + (total.saved or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,6 @@ class Overviews:
 
     store: Store
     calibrations: Calibrations
-    prices: ModelPrices
     windows: Windows
 
     async def of(self, namespace: str, days: int, now: float) -> Overview:
@@ -187,7 +185,6 @@ class Overviews:
         written = await self.store.compactions.authors(namespace, since)
         spent = await self.store.journal.spending(namespace, day_of(since))
         summaries: dict[Author, int] = {author: written.get(author, 0) for author in get_args(Author)}
-        prices = await self._prices(totals)
         whole = Sums()
         by_day: defaultdict[str, Sums] = defaultdict(Sums)
         by_model: defaultdict[str, Sums] = defaultdict(Sums)
@@ -195,7 +192,7 @@ class Overviews:
             ratio = self._ratio_of(namespace, total)
             dated = [by_day[day_of(total.day * DAY)]] if days else []
             for sums in (whole, by_model[total.model], *dated):
-                sums.add(total, prices[total.model], ratio)
+                sums.add(total, ratio)
         return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals), stored)
 
     async def listed(self, namespace: str, rows: Sequence[SessionRow]) -> list[ListedSession]:
@@ -205,21 +202,21 @@ class Overviews:
         asked = await self.store.exchanges.newest_finished(namespace, names)
         newest = await log.newest(namespace, names)
         openings = await log.openings(namespace, names)
+        asked_beside = await log.asked_beside(namespace, names)
         compacted = await log.compacted_at(namespace, names)
         totals = await log.totals_of(namespace, names)
-        prices = await self._prices(total for every in totals.values() for total in every)
         listed = []
         for row in rows:
             last, sums = asked.get(row.id), Sums()
             for total in totals.get(row.id, ()):
-                sums.add(total, prices[total.model], self._ratio_of(namespace, total))
+                sums.add(total, self._ratio_of(namespace, total))
             model = last.model if last else row.model
             sent, counted = (last.tokens_forwarded, last.prompt_tokens) if last else (None, None)
             ratio = self.calibrations.ratio_in(namespace, model, counted, sent)
             listed.append(
                 ListedSession(
                     row=row,
-                    title=title_of(openings.get(row.id)),
+                    title=title_of(openings.get(row.id, ()), asked_beside.get(row.id, ())),
                     tokens=as_theirs(last.tokens_full, ratio) if last else None,
                     sent_tokens=None if sent is None else as_theirs(sent, ratio),
                     window_tokens=self.windows.known(model, namespace).tokens,
@@ -252,14 +249,6 @@ class Overviews:
         stored = await there.stored(ids)
         sizes = await there.sizes()
         turns = await there.turns(ids, now - DAY, today)
-        # What the turns of today have cost, of models whose price is known.
-        dollars: defaultdict[str, float] = defaultdict(float)
-        used = await there.models(ids, today)
-        prices = await self._prices(used)
-        for each in used:
-            if (price := prices[each.model]) is not None:
-                cost = dollars_of(each.prompt, each.cached, each.written, each.completion, price)
-                dollars[each.namespace] += cost
         return [
             NamespaceView(
                 row,
@@ -267,13 +256,9 @@ class Overviews:
                 stored.get(row.id, Stored()),
                 sizes.get(row.id, 0),
                 turns.get(row.id, Turns()),
-                dollars.get(row.id),
             )
             for row in rows
         ]
-
-    async def _prices(self, totals: Iterable[Total | ModelUse]) -> dict[str, Prices | None]:
-        return {model: await self.prices.known(model) for model in {total.model for total in totals}}
 
     def _ratio_of(self, namespace: str, total: Total) -> float:
         counted = total.prompt_tokens if total.priced == total.turns else None
@@ -297,14 +282,14 @@ def _failures(totals: Iterable[Total]) -> list[FailureCount]:
 
 _TITLE_CHARS = 80
 # A text of a message's JSON, as far as it goes.
-_SAID = re.compile(rb'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.)*)')
+_SAID = re.compile(rb'"(?:content|text|instructions)"\s*:\s*"((?:[^"\\]|\\.)*)')
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSession:
     """A session of a list. Tokens are the model's.
 
-    `title`: its first words, "" where there are none. `tokens`: its newest whole prompt, and `sent_tokens`
+    `title`: see `title_of`. `tokens`: its newest whole prompt, and `sent_tokens`
     what was sent of it; None without an answered request. `compacted_at`: how large the whole prompt was at
     each compaction, ascending.
     """
@@ -319,18 +304,27 @@ class ListedSession:
     sums: Sums
 
 
-def title_of(opening: bytes | None) -> str:
-    """The first words of a session, from the beginning of its first user message; "" without any."""
-    found = _SAID.search(opening or b"")
-    if found is None:
-        return ""
-    try:
-        text = str(decoded(b'"' + found[1] + b'"'))
-    except InvalidJson:
-        # Cut within a letter or an escape.
-        text = found[1].decode("utf-8", "replace")
-    line = " ".join(text.split())
+def title_of(openings: Iterable[bytes], asked_beside: Iterable[Sequence[bytes]]) -> str:
+    """The title that the client was answered when it asked for one, else a person's first words; "" without.
+
+    `openings` are the beginnings of the first user messages, `asked_beside` those of requests: instructions,
+    the newest message, the answer.
+    """
+    titles = [title for texts in asked_beside if (title := title_in(*map(_text_in, texts)))]
+    line = " ".join((titles[-1] if titles else first_words([*map(_text_in, openings)])).split())
     return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rstrip() + "…"
+
+
+def _text_in(body: bytes) -> str:
+    """The texts of a message's JSON, which may be cut."""
+    texts = []
+    for found in _SAID.finditer(body):
+        try:
+            texts.append(str(decoded(b'"' + found[1] + b'"')))
+        except InvalidJson:
+            # Cut within a letter or an escape.
+            texts.append(found[1].decode("utf-8", "replace"))
+    return "\n".join(texts)
 
 
 MOST_FAILURES = 50
@@ -340,8 +334,8 @@ MOST_FAILURES = 50
 class NamespaceView:
     """A namespace with its issued keys, newest first.
 
-    `size` counts each text once, in bytes. `turns` are those of the last 24 hours, their tokens those of
-    today (UTC); `dollars` of today, None where no price is known.
+    `size` counts each text once, in bytes. `turns` are those of the last 24 hours, their tokens and cost
+    those of today (UTC).
     """
 
     row: NamespaceRow
@@ -349,4 +343,3 @@ class NamespaceView:
     stored: Stored
     size: int
     turns: Turns
-    dollars: float | None

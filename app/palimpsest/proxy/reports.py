@@ -2,7 +2,7 @@
 
 A disconnect cancels the exchange, so that the upstream stops generating. Whatever is cancelled must record
 what it has received. Reports hold ids, sizes, times and words from fixed lists, never contents or keys. The
-model's name and the path are bounded and printable.
+model's name, the path and an upstream's error are bounded and printable.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 import structlog
 
 from palimpsest.core.budget.upstream_counts import percent
+from palimpsest.core.text.secrets import error_words
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.errors import PalimpsestError, RequestError, UpstreamError
 from palimpsest.proxy.incoming import Headers, Receive, Send
@@ -81,7 +82,7 @@ _FAILURE = 400
 _log = structlog.get_logger("palimpsest.exchange")
 
 # In an entry `bytes` is a number.
-Digest: TypeAlias = bytes
+Bytes: TypeAlias = bytes
 Cause = Literal["client", "proxy", "upstream"]
 End = Literal["whole", "cut", "left"]
 Level = Literal["info", "warning", "error"]
@@ -117,6 +118,8 @@ class RequestEntry:
     end: End = "cut"
     code: str | None = None
     cause: Cause | None = None
+    # The upstream's own words of an error, without keys.
+    error: str | None = None
     bytes: int = 0
     request_id: str | None = None
     upstream: str | None = None
@@ -127,10 +130,12 @@ class RequestEntry:
     # In UTC seconds.
     first_byte_at: float | None = None
     # The sha256 of the body as it was sent upstream, decoded and before hidden rounds.
-    body_digest: Digest | None = None
+    body_digest: Bytes | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     api: str = ""
     headers: Headers = field(default=(), repr=False)
+    # As sent upstream, perhaps with a key of the operator's.
+    sent_headers: Headers = field(default=(), repr=False)
     model: str = ""
     turn: Turn | None = None
     shown: ForwardedView | None = None
@@ -139,16 +144,20 @@ class RequestEntry:
     _asked: float = 0.0
     # How long it took, in seconds; 0 before its end.
     seconds: float = 0.0
+    # What was counted as its cost so far.
+    cost: float = 0.0
 
     def failed(self, error: PalimpsestError) -> None:
         """Record an error; the first one counts."""
         if self.code is None:
             self.code, self.cause = error.code, cause_of(error)
 
-    def refused(self, code: str) -> None:
-        """Record an error answer of the upstream; the first error counts."""
+    def refused(self, code: str, body: Bytes = b"") -> None:
+        """Record an error answer of the upstream, with its words; the first error counts."""
         if self.code is None:
             self.code, self.cause = code, "upstream"
+            said = error_words(body, [*self.headers, *self.sent_headers])
+            self.error = printable(said, len(said)) or None
 
     def asked_for(self, model: str) -> None:
         """Record the model."""
@@ -189,8 +198,14 @@ class RequestEntry:
         self.seconds = time.perf_counter() - self.began
         if self.code is None and self.end == "cut":
             self.code, self.cause = ("shutdown" if stopping else "internal_error"), "proxy"
-        elif self.code is None and (self.status or 0) >= _FAILURE:
-            self.refused("upstream_status")
+        elif self.code is None and self.has_failed:
+            own: tuple[str, Cause] = ("refused", "client")
+            self.code, self.cause = ("upstream_status", "upstream") if self.upstream else own
+
+    @property
+    def has_failed(self) -> bool:
+        """True where the client got an error status."""
+        return (self.status or 0) >= _FAILURE
 
     @property
     def level(self) -> Level:
@@ -210,6 +225,7 @@ class RequestEntry:
             "end": self.end,
             "code": self.code,
             "cause": self.cause,
+            "error": self.error,
             **self.facts,
             "upstream": self.upstream,
             "attempts": self.attempts or None,
@@ -228,7 +244,9 @@ Observer = Callable[[RequestEntry], None]
 
 
 class RequestLog:
-    """Writes one line for each request, shortly after its end. `stopping` is set when the server stops.
+    """Writes a line for each request below `/v1/` and each other one that failed, shortly after its end.
+
+    `stopping` is set when the server stops.
 
     `observers` are called with each entry at the request's end, when the client has its answer.
     """
@@ -249,10 +267,14 @@ class RequestLog:
     def note(self, entry: RequestEntry) -> None:
         """The request has ended."""
         self.open -= 1
-        entry.settled(stopping=self._stopping.is_set())
+        self.write(entry)
         self.cut += entry.code == "shutdown"
         for observe in self.observers:
             observe(entry)
+
+    def write(self, entry: RequestEntry) -> None:
+        """Close the entry and write its line."""
+        entry.settled(stopping=self._stopping.is_set())
         if not self._ended:
             self._jobs.start(self._written())
         self._ended.append((entry.level, entry.event, entry.line(time.time())))

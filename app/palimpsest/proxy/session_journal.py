@@ -506,7 +506,9 @@ class Imports:
         except (StoreError, Conflict) as failure:
             with suppress(StoreError):
                 await self.store.erasure.drop_import(namespace, opened.session)
-            raise (_taken() if isinstance(failure, Conflict) else failure) from None
+            # What was stored is there, although the database's answer was lost.
+            if not await self.store.history.named(namespace, opened.session):
+                raise (_taken() if isinstance(failure, Conflict) else failure) from None
         return ImportedSession(
             session=opened.session,
             name=record.name,

@@ -138,7 +138,8 @@ class ForwardedView:
     `has_our_tools`: our tools are sent with it. Then `replayed` are the messages of the view with the hidden
     rounds of earlier turns, `tokens` includes both, and new rounds may take `room_tokens`. `ratio`: the
     model's tokens for one of ours. `window_tokens`: the model's window in its tokens, 0 if not looked up.
-    `waited_seconds`: how long the request waited for a compaction, None when none was made for it.
+    `waited_seconds`: how long the request waited for a compaction, None when none was made for it. `is_off`:
+    nothing is compacted, so that an error "too long" passes through (rule 39).
     """
 
     view: View
@@ -149,6 +150,7 @@ class ForwardedView:
     ratio: float = 1.0
     window_tokens: int = 0
     waited_seconds: float | None = None
+    is_off: bool = False
 
     def for_model(self, tokens: int) -> int:
         """Tokens of our count as the model counts them, for people."""
@@ -160,9 +162,9 @@ class ForwardedView:
         return self.view.compaction is None
 
 
-def original(turn: Turn) -> ForwardedView:
+def original(turn: Turn, *, is_off: bool = False) -> ForwardedView:
     """The original view: what the client sent (append mode: the whole conversation)."""
-    return ForwardedView(View((), None), turn.tokens, ratio=turn.ratio)
+    return ForwardedView(View((), None), turn.tokens, ratio=turn.ratio, is_off=is_off)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ class ReadBranch:
     """A stored branch: the subject of a view or a compaction outside a chat request.
 
     `fixed_tokens` are those of the newest request on it; its answer limit is not stored. `rows` are its
-    messages as stored.
+    messages as stored. `stated`: the field `instructions` of the Responses API as a message.
     """
 
     namespace: str
@@ -181,6 +183,7 @@ class ReadBranch:
     model: str
     fixed_tokens: int
     rows: Sequence[MessageRow]
+    stated: Sequence[Message] = ()
     max_output_tokens: None = None
     tools: None = None
 

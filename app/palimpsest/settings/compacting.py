@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
-from pydantic import AfterValidator, create_model
+from pydantic import AfterValidator, BeforeValidator, create_model
 
 from palimpsest.core.declared import declared_in, within
 from palimpsest.core.policy import Policy
@@ -16,8 +16,11 @@ from palimpsest.settings.fields import Section, advanced, setting
 _S = TypeVar("_S", bound=Section)
 
 
-# Checks beyond types and bounds.
-_CHECKS = {"worker_template": AfterValidator(lambda text: None if text is None else checked_template(text))}
+# Checks beyond types and bounds. A bare `off` is false in YAML.
+_CHECKS: Mapping[str, object] = {
+    "name": BeforeValidator(lambda name: "off" if name is False else name),
+    "worker_template": AfterValidator(lambda text: None if text is None else checked_template(text)),
+}
 
 
 def _with_core_fields(*, is_advanced: bool) -> Callable[[type[_S]], type[_S]]:

@@ -30,6 +30,8 @@ from palimpsest.settings.upstreams import ModelSettings, Route
 PREFIX = "PALIMPSEST_"
 CONFIG_VARIABLE = "PALIMPSEST_CONFIG"
 TEST_PREFIX = "PALIMPSEST_TEST_"
+# The file, and where commands find a running proxy.
+_NO_SETTINGS = (CONFIG_VARIABLE, "PALIMPSEST_URL")
 DEFAULT_FILE = Path("palimpsest.yaml")
 Tree = dict[str, Any]
 # The settings that are lists, and the class of their entries.
@@ -196,7 +198,7 @@ def _json(text: str) -> object:
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable with our prefix that names no section, except those of the tests."""
     for name in sorted(environ):
-        if not name.upper().startswith(PREFIX) or name == CONFIG_VARIABLE or name.startswith(TEST_PREFIX):
+        if not name.upper().startswith(PREFIX) or name in _NO_SETTINGS or name.startswith(TEST_PREFIX):
             continue
         if name[len(PREFIX) :].split("__")[0].lower() not in Settings.model_fields:
             known = [CONFIG_VARIABLE, *map(variable_of, known_keys())]

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from palimpsest.core.budget.prices import OUTPUT_SHARE, Prices, prices_of
+from palimpsest.core.budget.prices import USUAL, Prices
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 from palimpsest.settings.compacting import (
@@ -158,8 +158,8 @@ def configured_prices(settings: Settings, model: str) -> Prices | None:
     given = entry.prices if entry else None
     if given is None or given.input is None:
         return None
-    output = OUTPUT_SHARE * given.input if given.output is None else given.output
-    return prices_of(given.input, output, given.cached, given.written)
+    usual = {name: share * given.input for name, share in USUAL.items()}
+    return Prices(**usual | given.model_dump(exclude_none=True))
 
 
 def to_policy(settings: Settings, model: str, session: PolicySettings | None = None) -> Policy:

@@ -186,7 +186,7 @@ class UpstreamSettings(Section):
 
 
 class PriceSettings(Section):
-    """Prices of one model, as pages show them in US dollars; for compaction only their ratios matter."""
+    """Prices of one model, by which pages show money; published ones are in US dollars."""
 
     input: float | None = setting(
         None,
@@ -239,7 +239,7 @@ class ModelSettings(Section):
     prices: PriceSettings = setting(
         PriceSettings(),
         "What these models' tokens cost.",
-        "Empty: published prices, else usual ratios: cached a tenth of input, output four times.",
+        "Empty: published prices, with their steps; without any, cost is unknown.",
         "prices",
     )
     policy: PolicySettings = setting(

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from palimpsest.storage.database import Reading, Repository, from_snapshot, p
 from palimpsest.storage.exchanges import newest_of_sessions
 from palimpsest.storage.sql import (
+    DIGEST_BYTES,
     HAS_BODY,
     LIMIT,
     ONE,
@@ -30,7 +31,7 @@ from palimpsest.storage.sql import (
     sized,
     total_of,
 )
-from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, SESSIONS, VARIANTS
+from palimpsest.storage.tables import BODIES, EXCHANGES, MESSAGES, PREAMBLES, SESSIONS, VARIANTS
 
 # Sorts after every arrival.
 NEWEST = 2**62
@@ -41,7 +42,8 @@ class LoggedExchange:
     """One exchange as stored; see `tables.EXCHANGES` and `OpenExchange`, `CloseExchange` for the fields.
 
     Times are in UTC seconds. `tokens_full` and `tokens_forwarded` are in our count, the other tokens in the
-    upstream's. None is unknown, or not there yet.
+    upstream's. `cost` and `saved` are in the currency of the prices (published: US dollars). None is unknown,
+    or not there yet.
     """
 
     id: str
@@ -58,6 +60,7 @@ class LoggedExchange:
     status: int | None
     code: str | None
     cause: str | None
+    error: str | None
     view: str | None
     compaction: str | None
     tokens_full: int | None
@@ -75,6 +78,8 @@ class LoggedExchange:
     body_digest: bytes | None
     prepared_seconds: float | None
     waited_seconds: float | None
+    cost: float | None
+    saved: float | None
     answer: bytes | None
 
 
@@ -85,7 +90,8 @@ class Total:
     Tokens as in `LoggedExchange`; `priced` are turns whose prompt the upstream counted, `stated_cache` those
     of which it stated the cached part. Sums of seconds: `first_byte` to the first byte of `answered` turns,
     `prepared` until the upstream was asked of `plain` turns, which waited for no compaction, `waited` of
-    `waits` turns that did; with the longest of each, 0 without any.
+    `waits` turns that did; with the longest of each, 0 without any. `cost` and `saved` of turns of which they
+    are known, None without one.
     """
 
     day: int
@@ -112,6 +118,8 @@ class Total:
     waited: float
     waits: int
     most_waited: float
+    cost: float | None
+    saved: float | None
 
 
 class ExchangeLog(Repository):
@@ -187,10 +195,21 @@ class ExchangeLog(Repository):
         rows = await self._db.read_snapshot(rows_among(_NEWEST, sessions, namespace=namespace))
         return {session: LoggedExchange(*exchange) for session, *exchange in rows}
 
-    async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, bytes]:
-        """The first 2,000 bytes of the first user message of each of `sessions`."""
+    async def openings(self, namespace: str, sessions: Sequence[str]) -> dict[str, list[bytes]]:
+        """The first four user messages of each of `sessions`, 8,000 bytes of each, as in `asked_beside`."""
         rows = await self._db.read_snapshot(rows_among(_OPENINGS, sessions, namespace=namespace))
-        return {session: bytes(body) for session, body in rows if body is not None}
+        return {session: [bytes(body) for body in bodies if body is not None] for session, *bodies in rows}
+
+    async def asked_beside(
+        self, namespace: str, sessions: Sequence[str]
+    ) -> dict[str, list[tuple[bytes, bytes, bytes]]]:
+        """Instructions, last message and answer of the side requests and first requests of `sessions`."""
+        found: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
+        reading = rows_among(_ASKED_BESIDE, sessions, namespace=namespace)
+        for session, instructions, asked, answer in await self._db.read_snapshot(reading):
+            texts = bytes(instructions or b""), bytes(asked), bytes(answer)
+            found.setdefault(session, []).append(texts)
+        return found
 
     @from_snapshot
     def spellings(
@@ -207,6 +226,34 @@ class ExchangeLog(Repository):
             if digest in bodies:
                 found.setdefault(chain, []).append((at, bodies[digest]))
         return found
+
+
+def _cut_bodies() -> sa.Select[tuple[bytes]]:
+    """Bodies, cut by the database: one may have megabytes."""
+    return sa.select(
+        sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary).label("body")
+    )
+
+
+def _asked_beside() -> Query:
+    """A title is asked for near the beginning: arrivals count messages and requests."""
+    asked, answer = MESSAGES.alias("asked"), MESSAGES.alias("answer")
+    first = sa.func.substr(PREAMBLES.c.bodies, ONE, literal(DIGEST_BYTES), type_=sa.LargeBinary)
+    own = _cut_bodies().where(BODIES.c.namespace == EXCHANGES.c.namespace)
+    digests = (first, asked.c.digest, answer.c.digest)
+    texts = [own.where(BODIES.c.digest == digest).scalar_subquery() for digest in digests]
+    beside = sa.and_(EXCHANGES.c.mark == literal("side"), EXCHANGES.c.arrival <= literal(_EARLY_ARRIVALS))
+    replies = sa.and_(same_session(answer, EXCHANGES), answer.c.parent == EXCHANGES.c.head, answer.c.relayed)
+    stated = sa.and_(same_session(PREAMBLES, EXCHANGES), PREAMBLES.c.digest == EXCHANGES.c.preamble)
+    return (
+        sa.select(EXCHANGES.c.session, *texts)
+        .join(asked, sa.and_(same_session(asked, EXCHANGES), asked.c.chain == EXCHANGES.c.head))
+        .join(answer, sa.and_(replies, answer.c.preamble == EXCHANGES.c.preamble))
+        .outerjoin(PREAMBLES, stated)
+        .where(of_namespace(EXCHANGES), among(EXCHANGES.c.session))
+        .where(sa.or_(EXCHANGES.c.arrival <= literal(_FIRST_ARRIVALS), beside))
+        .order_by(EXCHANGES.c.arrival)
+    )
 
 
 def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
@@ -226,6 +273,7 @@ def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
         sa.func.count(EXCHANGES.c.first_at),
         *_durations(sa.case((waited.is_(None), EXCHANGES.c.prepared_seconds))),
         *_durations(waited),
+        *(sa.func.sum(EXCHANGES.c[name]) for name in ("cost", "saved")),
     ]
     columns: list[Any] = [*by, *(days or [literal(0).label("day")]), *ends, *sums]
     return sa.select(*columns).where(of_namespace(EXCHANGES)).group_by(*by, *days, *ends)
@@ -248,7 +296,8 @@ def id_at(seconds: float) -> str:
 
 _COUNTED = ("prompt", "completion", "cached", "written")
 _MOST_TOTALS = 5_000
-_OPENING_BYTES = 2_000
+_OPENING_BYTES, _OPENING_MESSAGES = 8_000, 4
+_FIRST_ARRIVALS, _EARLY_ARRIVALS = 8, 64
 # Longer numbers are no numbers of exchanges.
 _DIGITS = 12
 _COLUMNS = columns_of(EXCHANGES, *LoggedExchange.__slots__)
@@ -259,16 +308,16 @@ _NUMBERED = _OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place
 _NAMED = _OF_SESSION.where(EXCHANGES.c.id == p("id"))
 _VARIANTS = sized(rows_in(VARIANTS, "chain", "digest", "created_at").where(among(VARIANTS.c.chain)))
 _NEWEST = sized(newest_of_sessions(_COLUMNS))
-# The bodies are cut by the database: one may have megabytes.
-_OPENING = (
-    sa.select(sa.func.substr(BODIES.c.body, ONE, literal(_OPENING_BYTES), type_=sa.LargeBinary))
+_USERS = (
+    _cut_bodies()
     .join(MESSAGES, HAS_BODY)
     .where(same_session(MESSAGES, SESSIONS), MESSAGES.c.role == literal("user"))
     .order_by(MESSAGES.c.arrival)
     .limit(ONE)
-    .scalar_subquery()
 )
-_OPENINGS = sized(sa.select(SESSIONS.c.id, _OPENING).where(among(SESSIONS.c.id), of_namespace(SESSIONS)))
+_OPENING = [_USERS.offset(literal(place)).scalar_subquery() for place in range(_OPENING_MESSAGES)]
+_OPENINGS = sized(sa.select(SESSIONS.c.id, *_OPENING).where(among(SESSIONS.c.id), of_namespace(SESSIONS)))
+_ASKED_BESIDE = sized(_asked_beside())
 # Ids grow with time, so that older rows are not read.
 _TOTALS = {
     by_day: _totals(by_day=by_day)

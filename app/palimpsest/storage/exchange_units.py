@@ -158,8 +158,10 @@ class CloseExchange:
     the sha256 of the body that was sent first, before hidden rounds. `first_at`: when
     the answer's first byte came. `prepared_seconds`: from the request's arrival to when the upstream was
     asked; `waited_seconds`: how long the turn waited for a compaction, None without one.
-    `code` and `cause` (client, proxy, upstream) of a failure, None if unknown. `charge`: what the answer adds
-    to the use of an account with a limit.
+    `code` and `cause` (client, proxy, upstream) of a failure, None if unknown; `error`: the upstream's words.
+    `cost`: what the upstream asks for it by the prices of now, `saved`: what it would ask more without
+    compaction; None if unknown.
+    `charge`: what the answer adds to the use of an account with a limit.
     """
 
     namespace: str
@@ -192,6 +194,9 @@ class CloseExchange:
     waited_seconds: float | None = None
     code: str | None = None
     cause: str | None = None
+    cost: float | None = None
+    saved: float | None = None
+    error: str | None = None
     charge: Charge | None = None
 
 
@@ -532,8 +537,8 @@ PUT_PREAMBLE = new_row(PREAMBLES).on_conflict_do_nothing()
 _CLOSED = (
     *("state", "finish_reason", "status", "view", "tokens_full", "tokens_forwarded", "compaction"),
     *("prompt_tokens", "completion_tokens", "cached_tokens", "finished_at", "response_id", "answer"),
-    *("sent", "body_digest", "first_at", "written_tokens", "code", "cause"),
-    *("prepared_seconds", "waited_seconds"),
+    *("sent", "body_digest", "first_at", "written_tokens", "code", "cause", "error"),
+    *("prepared_seconds", "waited_seconds", "cost", "saved"),
 )
 PUT_EXCHANGE = row_in_session(
     EXCHANGES,

@@ -79,6 +79,8 @@ MOST_ANSWERS = 8
 ITEM_SIZES, _MOST_ITEMS = (8, 64), literal(4096)
 # Open exchanges from which on a commit waits for further units: with fewer, hardly any would come.
 _CROWD = 8
+# Longer than a writer waits for others, so that the end of an import is known.
+_IMPORT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ class Exchanges(Repository):
         self._known.writes(opened.namespace, opened.session)
         units = importing(opened, times, events, made)
         while (unit := await asyncio.to_thread(next, units, None)) is not None:
-            if not (await self._db.write(unit))[0]:
+            if not (await self._db.write(unit, seconds=_IMPORT_SECONDS))[0]:
                 # It is there already, or was erased meanwhile.
                 return
 

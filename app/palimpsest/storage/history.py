@@ -54,8 +54,10 @@ _MIN_PREFIX_BYTES = 12
 _NEAR = sum(sql.PROBE_SIZES[:2])
 # States of a newest exchange that ended without a whole answer; an open one may still be answered.
 _FAILED = frozenset({"failed", "rejected", "refused", "incomplete"})
+# Why an answer ended that calls tools.
+_CALLS = frozenset({"tool_calls", "function_call"})
 # Of what was said last: sessions, and messages of each; a turn may have several side requests.
-_SESSIONS_LAST, _MESSAGES_LAST = 16, 48
+_SESSIONS_LAST, _MESSAGES_LAST, _MESSAGES_NOW = 16, 48, 12
 _ARRIVAL, _DIGEST = sql.FACTS.index("arrival"), sql.FACTS.index("digest")
 
 
@@ -75,6 +77,8 @@ class SessionRow:
     exchanges: int
     compactions: int
     is_side: bool = False
+    # Grows with whatever is stored of the session.
+    arrivals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,15 +298,17 @@ class History(Repository):
         return StoredResponse(session, chain, preamble, bool(hidden), mode == BEGINS_UNSEEN)
 
     @from_snapshot
-    def said_last(self, namespace: str) -> Reading[list[Said]]:
+    def said_last(self, namespace: str, *, just_now: bool = False) -> Reading[list[Said]]:
         """What users and assistants said last in the 16 newest sessions, as text; not in side requests alone.
 
-        Only the newest 256 exchanges of all namespaces are read: callers ask right after an answer.
+        Of each the newest 48 messages, `just_now` twelve. Only the newest 256 exchanges of all namespaces are
+        read: callers ask right after an answer.
         """
         newest = yield from rows_of(sql.NEWEST_OF_ALL, namespace=namespace)
         found: list[Said] = []
         for session in list(dict.fromkeys(row[0] for row in newest))[:_SESSIONS_LAST]:
-            said, _ = yield from _said(key_of(namespace, session), None, _MESSAGES_LAST)
+            most = _MESSAGES_NOW if just_now else _MESSAGES_LAST
+            said, _ = yield from _said(key_of(namespace, session), None, most)
             found += said
         return found
 
@@ -327,13 +333,13 @@ class History(Repository):
         points: dict[bytes, TreePoint] = {}
         sizes, preambles = {}, {}
         for point in (yield from rows_of(sql.POINTS, **key)):
-            chain, parent, role, relayed, arrival, is_head, digest, depth, answers, preamble = point
+            chain, parent, role, relayed, arrival, is_head, digest, depth, answers, preamble, finish = point
             sizes[chain], preambles[chain] = (answers, depth, arrival), preamble
             # A message and the end of a rebased list may have the same digest: the message counts, as for
             # paths.
             if role or chain not in points:
                 known = (chain, parent, role, bool(relayed), arrival, bool(is_head), bytes(digest), preamble)
-                points[chain] = TreePoint(*known)
+                points[chain] = TreePoint(*known, finish in _CALLS)
         requests = [
             BranchRequest(head, preamble, arrival, mark or "", mode == "append", tokens or 0)
             for head, preamble, arrival, mark, mode, tokens in (yield from rows_of(sql.REQUESTS, **key))

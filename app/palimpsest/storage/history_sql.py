@@ -280,11 +280,12 @@ VARIETY = sa.select(sa.func.count(EXCHANGES.c.preamble.distinct()), sa.func.coun
 POINTS = sa.union_all(
     sa.select(
         *columns_of(MESSAGES, "chain", "parent", "role", "relayed", "arrival", "is_head", "digest"),
-        *columns_of(MESSAGES, "depth", "answers", "preamble"),
+        *columns_of(MESSAGES, "depth", "answers", "preamble", "finish_reason"),
     ).where(of_session(MESSAGES), MESSAGES.c.state.in_(ON_PATH)),
     sa.select(
         *(REBASES.c.chain, REBASES.c.anchor, literal(""), sa.true(), REBASES.c.arrival),
         *columns_of(REBASES, "is_head", "chain", "depth", "answers", "preamble"),
+        literal(""),
     ).where(of_session(REBASES)),
 )
 REQUESTS = rows_in(EXCHANGES, "head", "preamble", "arrival", "mark", "mode", "tokens_full").where(
@@ -307,7 +308,7 @@ _SESSION_ROWS = sa.select(
     *columns_of(SESSIONS, "id", "external_id", "epoch", "found_by", "model", "full_history"),
     *columns_of(SESSIONS, "created_at", "updated_at"),
     *(_counted(table) for table in (MESSAGES, EXCHANGES, COMPACTIONS)),
-    SESSIONS.c.is_side,
+    *columns_of(SESSIONS, "is_side", "arrivals"),
 ).where(of_namespace(SESSIONS))
 
 

@@ -36,8 +36,6 @@ from palimpsest.storage.tables import BODIES, EXCHANGES, KEYS, MESSAGES, NAMESPA
 
 # A row is looked at for each message of the page's namespaces, and for each turn of a day.
 _SECONDS = 60.0
-# Callers choose models' names: those with the most tokens are counted.
-_MOST_MODELS = 20_000
 # A row for each session is looked at: a large database takes its time, beside which others write.
 _LONG_SECONDS = 3_600.0
 # Sessions found at once; more are found when these are gone.
@@ -71,23 +69,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Turns since a time, those that failed, and the tokens of some of them as the upstream counts."""
+    """Turns since a time, those that failed, and of some of them the tokens as the upstream counts.
+
+    And the cost of those of which it is known, None without one.
+    """
 
     turns: int = 0
     failures: int = 0
     tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelUse:
-    """A namespace's tokens of one model, of turns whose prompt the upstream counted."""
-
-    namespace: str
-    model: str
-    prompt: int
-    cached: int
-    written: int
-    completion: int
+    dollars: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +121,12 @@ class Namespaces(Repository):
         return {each: Stored(count, messages.get(each, 0), *times) for each, count, *times in sessions}
 
     async def turns(self, namespaces: Sequence[str], since: float, tokens_since: float) -> dict[str, Turns]:
-        """The turns of each of `namespaces` since then, and tokens since the later time (UTC seconds).
+        """The turns of each of `namespaces` since then; tokens, cost since the later time (UTC seconds).
 
         Those without a turn are left out.
         """
         asked = {"since": id_at(since), "tokens_since": id_at(tokens_since)}
         return {each: Turns(*sums) for each, *sums in await self._each(_TURN_COUNTS, namespaces, **asked)}
-
-    async def models(self, namespaces: Sequence[str], since: float) -> list[ModelUse]:
-        """Tokens of each of `namespaces` by model since that time; at most 20,000 for a few namespaces."""
-        return [ModelUse(*row) for row in await self._each(_MODEL_TOKENS, namespaces, since=id_at(since))]
 
     async def failures(self, namespace: str, since: float, limit: int) -> list[FailedTurn]:
         """The namespace's turns since that time that failed, newest first."""
@@ -220,26 +206,18 @@ _SESSION_COUNTS = sized(_BY_NAMESPACE.add_columns(*_TIMES))
 _MESSAGE_COUNTS = sized(_BY_NAMESPACE.join(MESSAGES, same_session(MESSAGES, SESSIONS)))
 _SINCE = EXCHANGES.c.id >= p("since")
 _FAILED = EXCHANGES.c.state.not_in([literal("done"), literal("open")])
-_NUMBERS = {name: EXCHANGES.c[f"{name}_tokens"] for name in ("prompt", "cached", "written", "completion")}
-_TOKENS = sum(sa.func.coalesce(_NUMBERS[name], literal(0)) for name in ("prompt", "completion"))
+_NUMBERS = (EXCHANGES.c[f"{name}_tokens"] for name in ("prompt", "completion"))
+_TOKENS = sum(sa.func.coalesce(tokens, literal(0)) for tokens in _NUMBERS)
 _LATER = EXCHANGES.c.id >= p("tokens_since")
-_OF_MANY = (_SINCE, among(EXCHANGES.c.namespace))
 _TURN_COUNTS = sized(
     sa.select(
         EXCHANGES.c.namespace,
         sa.func.count(),
         *(total_of(sa.case((_FAILED, ONE))), total_of(sa.case((_LATER, _TOKENS)))),
+        sa.func.sum(sa.case((_LATER, EXCHANGES.c.cost))),
     )
-    .where(*_OF_MANY)
+    .where(_SINCE, among(EXCHANGES.c.namespace))
     .group_by(EXCHANGES.c.namespace)
-)
-_BY_MODEL = columns_of(EXCHANGES, "namespace", "model")
-_MODEL_TOKENS = sized(
-    sa.select(*_BY_MODEL, *map(total_of, _NUMBERS.values()))
-    .where(EXCHANGES.c.prompt_tokens.is_not(None), *_OF_MANY)
-    .group_by(*_BY_MODEL)
-    .order_by(total_of(EXCHANGES.c.prompt_tokens).desc())
-    .limit(literal(_MOST_MODELS))
 )
 _COLUMNS = columns_of(NAMESPACES, *NamespaceRow.__slots__)
 _PAGE = sa.select(*_COLUMNS).where(NAMESPACES.c.id > p("after")).order_by(NAMESPACES.c.id).limit(LIMIT)

@@ -186,7 +186,9 @@ PREAMBLES = table(
 # where several share the database. `mark`: the request is beside a conversation (rule 33). `said`: how many
 # messages of the conversation the request contained. `carried` and `sent` name the rows of `preambles` that
 # list what the client and the upstream were sent beside the messages; null in `sent`: the same. `body_digest`
-# is the sha256 of the body as it was sent first. `code` and `cause` say why there is no answer.
+# is the sha256 of the body as it was sent first. `code` and `cause` say why there is no answer, `error` in
+# the upstream's words. `cost` and `saved` are money by the prices of its end; null where prices or tokens
+# were unknown, and in older rows.
 EXCHANGES = table(
     "exchanges",
     text("id", "namespace", key=True),
@@ -213,6 +215,8 @@ EXCHANGES = table(
     whole("written_tokens", null=True),
     text("code", "cause", null=True),
     real("prepared_seconds", "waited_seconds", null=True),
+    real("cost", "saved", null=True),
+    text("error", null=True),
     sqlite_with_rowid=False,
 )
 index(EXCHANGES, "session", "head", "namespace", "arrival", name="ix_exchanges_head")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from yarl import URL
 
 from palimpsest.errors import UpstreamError
-from palimpsest.upstream.client import RawHeaders, Upstream
+from palimpsest.upstream.client import Upstream
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.overflow import json_of
 
@@ -32,17 +33,19 @@ class HttpReply:
 async def fetch(
     upstream: Upstream,
     address: str,
-    headers: RawHeaders,
+    headers: Sequence[tuple[bytes, bytes]],
     limit: int,
     document: bytes | None = None,
 ) -> HttpReply:
     """The answer of GET, or of POST with a JSON document, of at most `limit` decoded bytes.
 
-    `address` is a whole URL, percent-encoded. The operator's headers are sent, no cookies are kept, and no
-    redirects followed. Raises UpstreamUnreachable, UpstreamTimeout or UpstreamCut, and UpstreamError for an
-    answer that is larger or has an unsupported content coding. The caller sets the deadline.
+    `address` is a whole URL, percent-encoded. The operator's headers are sent, and `headers` in place of our
+    own; no cookies are kept, and no redirects followed. Raises UpstreamUnreachable, UpstreamTimeout or
+    UpstreamCut, and UpstreamError for an answer that is larger or has an unsupported content coding. The
+    caller sets the deadline.
     """
-    sent = [*_HEADERS, *headers]
+    given = {name.lower() for name, _ in headers}
+    sent = [*(header for header in _HEADERS if header[0] not in given), *headers]
     if document is not None:
         sent += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(document))]
     url, method = URL(address, encoded=True), "GET" if document is None else "POST"

@@ -1,7 +1,4 @@
-"""What is found out about an upstream and its models: its version path, windows, prices.
-
-Windows come from the upstream or from installed data, prices from data only.
-"""
+"""What is found out about an upstream and its models: its version path, windows, and published data."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from palimpsest.core.budget.prices import Prices, prices_of
 from palimpsest.core.budget.window import window_from_models_payload
 from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
@@ -94,46 +90,22 @@ async def versioned(
 
 def window_from_model_data(model: str) -> int | None:
     """The published window of `model`, in its tokens; None when the data do not have it."""
-    window: int | None = getattr(_published(model), "context_window", None)
+    window: int | None = getattr(published(model), "context_window", None)
     return window
 
 
-def prices_from_model_data(model: str) -> Prices | None:
-    """The published prices of `model`; None when the data do not have it.
-
-    Of tiered prices the lowest tier counts; `step_tokens` is where the next one begins.
-    """
-    found = _published(model)
-    if found is None:
-        return None
-    # Some models change their price at a date: the last one in the list is current.
-    price = found.prices[-1].prices if isinstance(found.prices, list) else found.prices
-    if price.input_mtok is None or price.output_mtok is None:
-        return None
-    return prices_of(
-        _lowest(price.input_mtok),
-        _lowest(price.output_mtok),
-        _lowest(price.cache_read_mtok),
-        _lowest(price.cache_write_mtok),
-        next((tier.start for tier in getattr(price.input_mtok, "tiers", ())), 0),
-    )
-
-
-def _lowest(price: Any) -> Any:
-    """A price, or the base of tiered prices; None as it is."""
-    return None if price is None else float(getattr(price, "base", price))
-
-
-def _published(model: str) -> Any:
+def published(model: str) -> Any:
     """The published data of a model, offline from the package `genai-prices`; None without any.
 
     The first call imports the package, which takes 0.17 s and 30 MB: call it in a thread.
     """
     from genai_prices import data_snapshot
 
-    for name in dict.fromkeys((model, model.rpartition("/")[2])):
-        try:
-            return data_snapshot.get_snapshot().find_provider_model(name, None, None, None)[1]
-        except LookupError:
-            continue
+    names: list[tuple[str, str | None]] = [(model, None), (model.rpartition("/")[2], None)]
+    if "/" in model and model.islower():
+        # So OpenRouter spells names; a server of one's own has the model's, which mostly has capitals.
+        names.append((model, "openrouter"))
+    for name, service in names:
+        with suppress(LookupError):
+            return data_snapshot.get_snapshot().find_provider_model(name, None, service, None)[1]
     return None

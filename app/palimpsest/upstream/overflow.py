@@ -1,8 +1,8 @@
-"""Recognizes errors that say "the prompt is too long", in the wording of every server, and their numbers.
+"""Recognizes errors that say "the prompt is too long", in the wording of any server, and their numbers.
 
-The tables hold what servers were seen to send, or what their sources contain; a test has one example of each.
-Errors may quote the request: words that also occur in the request prove nothing, and no number is taken from
-them. So a conversation cannot forge an overflow.
+A sentence that names what is measured beside a word of excess counts, or two numbers beside words of length
+of which one is about our own count of the prompt. Errors may quote the request: words that also occur in the
+request prove nothing, and no number is taken from them. So a conversation cannot forge an overflow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Literal
 
 import msgspec
@@ -32,14 +33,26 @@ _MOST_ESCAPES = 4
 _MOST_REQUEST_BYTES = 2 * 1024 * 1024
 
 
-class RequestWords:
-    """The bytes of a request, to find quotations of it; `parts` are read at the first use.
+class SentRequest:
+    """What was refused: its bytes, to find quotations of them, and our own counts of it.
 
-    A request of more than two megabytes is taken to contain any words.
+    `parts` are read at the first use; more than two megabytes are taken to contain any words. `tokens` are
+    those of the prompt, `answer_tokens` those of the longest answer asked for; 0: not known. `is_near`: the
+    prompt nearly fills the window.
     """
 
-    def __init__(self, parts: Iterable[bytes] = ()) -> None:
+    def __init__(
+        self,
+        parts: Iterable[bytes] = (),
+        *,
+        tokens: int = 0,
+        answer_tokens: int = 0,
+        is_near: bool = False,
+    ) -> None:
         self._source = parts
+        self.tokens = tokens
+        self.answer_tokens = answer_tokens
+        self.is_near = is_near
 
     @cached_property
     def _parts(self) -> tuple[bytes, ...]:
@@ -48,6 +61,11 @@ class RequestWords:
     @cached_property
     def _size(self) -> int:
         return sum(map(len, self._parts))
+
+    def near(self, numbers: Iterable[int]) -> list[int]:
+        """Those that may be the server's count of this prompt, the nearest to ours first."""
+        about = (one for one in numbers if self.tokens <= 2 * one <= 4 * self.tokens)
+        return sorted(about, key=lambda one: abs(one - self.tokens))
 
     def hold(self, words: str) -> bool:
         """True when three successive words of `words` (all, if fewer) occur in the request.
@@ -106,222 +124,212 @@ class Overflow:
 
     `kind` is "prompt" when a shorter prompt would be answered, and "output" when the requested length of the
     answer exceeds what the model can write, whatever the prompt: compaction does not help then.
-    `window` and `prompt_tokens` are in the upstream's own count, None when it does not state them.
+    `window` and `prompt_tokens` are in the upstream's own count, None when it does not state them; of an
+    "output", `window` is the longest answer.
     """
 
     kind: Literal["prompt", "output"]
-    window: int | None
-    prompt_tokens: int | None
+    window: int | None = None
+    prompt_tokens: int | None = None
 
 
 # 429 is a rate limit and 5xx a fault, whatever their text says; 401, 403 and 404 are about keys and names.
-_STATUSES = frozenset({200, 400, 413, 422})
+_STATUSES = frozenset({200, 400, 413, 422, 500})
 # Members with the server's messages and codes, at any depth. Other members of an error body (echoed input,
 # debug fields) are not read, so that a quoted message never counts as the server's.
-_MESSAGE_KEYS = frozenset(
-    {"message", "error", "detail", "code", "type", "msg", "errors", "raw", "metadata", "status"}
+_MESSAGE_KEYS = re.compile(
+    r"(?:message|errors?|details?|code|type|msg|raw|metadata|status|n_(?:prompt_tokens|ctx))\Z"
 )
 _DEPTH = 6
 # Members whose codes and counts are the server's own; below any other member it may quote whole objects.
 _OWN_KEYS = frozenset({"error"})
-_COUNTS = ("n_ctx", "n_prompt_tokens")
+_CODE_KEYS = frozenset({"code", "type", "status"})
 # Only the beginning of an error is read: the message is there, and the rest may be an HTML page.
 _READ_BYTES = 64 * 1024
 
-_CODES = frozenset(
-    {
-        "context_length_exceeded",
-        "exceed_context_size_error",
-        "request_too_large",
-        "model_max_prompt_tokens_exceeded",
-        "context_window_exceeded",
-        "model_context_window_exceeded",
-        "contextwindowexceedederror",
-        # z.ai: "Prompt exceeds max length".
-        "1261",
-    }
+
+def _pattern(words: str) -> re.Pattern[str]:
+    return re.compile(words, re.IGNORECASE)
+
+
+# Codes and types, as "context_length_exceeded"; 1261 is z.ai's.
+_CODE = _pattern(
+    r"(?:context|prompt|input|tokens?)_?\w*(?:exceed|limit|too_(?:long|large|many)|overflow)|exceed\w*context"
+    r"|request_(?:entity_)?too_large|\b1261\b"
 )
-_RATE = re.compile(r"rate.?limit|tokens per (?:minute|day)|\b[TR]P[MD]\b|quota", re.IGNORECASE)
-
-# The requested length of the answer is too large, whatever the prompt.
-_OUTPUT = re.compile(
-    r"supports at most \d+ completion tokens"
-    r"|max_(?:completion_|output_|new_)?tokens: \d+ > \d+"
-    r"|maximum allowed number of output tokens"
-    r"|valid range of max_tokens"
-    r"|max_?(?:completion_|output_|new_)?tokens.{0,40}must be (?:less|at most|between)",
-    re.IGNORECASE,
+_RATE = _pattern(
+    r"^\D*(?:401|402|403|429)\b|rate.?limit"
+    r"|(?:tokens|requests|characters|messages) (?:per|every|/) ?(?:min|day|hour|sec|month)"
+    r"|\b[TR]P[MDHS]\b|quota|credits|billing|balance|throttl|\bbudget (?:has|exceed)|max budget|please wait"
+    r"|try again (?:in|later)|too many requests|concurren"
 )
-
-
-def _patterns(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
-
-
-_TOO_LONG = _patterns(
-    # OpenAI, Azure, vLLM, OpenRouter, DeepSeek, SGLang, Fireworks, Mistral.
-    r"maximum context length",
-    r"exceeds? the context window",
-    # OpenAI, about one text; about an id, a name or metadata the same words are not an overflow.
-    r"(?:content|text|output|arguments|input)'?: string too long",
-    r"input tokens exceed the configured limit",
-    r"exceeds the model's maximum context",
-    r"longer than the model's context length",
-    # vLLM.
-    r"prompt contains at least \d+ input tokens",
-    r"is too large: \d+\. this model's maximum",
-    r"context length (?:is|of) only \d+",
-    r"longer than the maximum model length",
-    # llama.cpp and its derivatives.
-    r"exceeds the available context size",
-    r"exceed context window of \d+",
-    r"configured context size is \d+",
-    # Anthropic, Fireworks.
-    r"prompt is too long",
-    r"exceed context limit",
-    r"request exceeds the maximum size",
-    # Gemini.
-    r"input token count .{0,24}exceeds the maximum",
-    # Mistral.
-    r"too large for model with \d+",
-    # Groq.
-    r"reduce the length of the messages or completion",
-    # Bedrock, xAI, LM Studio, Ollama.
-    r"input is too long for requested model",
-    r"maximum prompt length is \d+",
-    r"greater than the context length",
-    r"exceeds (?:the )?context length",
-    r"exceeded (?:max )?context length",
-    # Other servers of this API: GitHub, Moonshot, MiniMax, Cohere, TGI and Together, z.ai.
-    r"prompt token count of \d+ exceeds",
-    r"exceeded model token limit",
-    r"context window exceeds limit",
-    r"too many tokens: .{0,60}(?:cannot exceed|limit exceeded|exceeds the limit)",
-    r"exceeds the maximum allowed input length",
-    r"tokens in request more than max tokens allowed",
-    r"`inputs` tokens \+ `max_new_tokens` must be <= \d+",
-    r"prompt exceeds max length",
-    # A front end's limit on bytes (nginx): a shorter prompt stays below it too.
-    r"request entity too large",
+# What is measured, other than the prompt. It remains the subject of the sentences that follow.
+_OTHER = _pattern(
+    r"\b(?:images?|pictures?|photos?|audio|videos?|pixels?|attachments?|pdfs?)\b(?!.*token)"
+    r"|\bfiles? (?:size|too|exceed|is)|\btools?\W{1,3}(?:call\W+)?(?:arg|array|name|desc|schema|choice)"
+    r"|metadata|_key\b|\.(?:id|name|url|filename)\b|['\"`](?:user|stop|seed|tools|functions|name|n)['\"`]"
+    r"|\bstop sequences|logprobs|time(?:d )?.?out|nest|depth|schema\b|api.?key"
+)
+# The longest answer, its limits, and where it alone is refused whatever else the sentence names.
+_ANSWER = _pattern(r"max(?:imum)?[ _](?:(?:completion|output|new)[ _])?tokens|(?:completion|output) tokens")
+_ANSWER_ONLY = _pattern(
+    r"max_?(?:completion_|output_|new_)?tokens\b.{0,40}must be (?:less|at most|between)|range of max_tokens"
+)
+_LIMITS = _pattern(
+    r"too (?:large|high|big|long)|at most|exceed|less than|maxim|range|limit|\d > \d|up to|lower"
 )
 
-# In order of trust: the first that matches gives the number.
-_N = r"(\d[\d,]*)"
-_WINDOW = _patterns(
-    rf"(?:maximum )?context length (?:is|of)(?: only)? {_N}",
-    rf"(?:maximum )?context length: {_N}",
-    rf"with {_N} maximum context length",
-    rf"available context size \({_N}",
-    rf"configured limit of {_N}",
-    rf"\d+ \+ \d+ > {_N}",
-    rf"tokens > {_N} maximum",
-    rf"maximum number of tokens allowed \(?{_N}",
-    rf"maximum prompt length is {_N}",
-    rf"context length \({_N}",
-    rf"exceeds the limit of {_N}",
-    rf"token limit: {_N}",
-    rf"must be <= {_N}",
-    rf"cannot exceed {_N}",
-    rf"maximum model length of {_N}",
-    rf"exceed context window of {_N}",
-    rf"configured context size is {_N}",
-    rf"allowed input length of {_N}",
-    rf"limit for this model is {_N}",
+_SUBJECT = (
+    r"(?:context|prompt|\binput|n_ctx|kv[ _](?:cache|size)|(?:seq\w*|model|max\w*)[ _]len|length of (?:the"
+    r"|your)|tokens? limit|total[ _]tokens|messages?(?= (?:is |are )?too)|message tokens|history|conversation"
+    r"|tokens in (?:the |your )?request|(?:content|text|output|arguments)'?: string|messages'?: array"
+    r"|上下文|输入|提示词)"
 )
-_PROMPT_TOKENS = _patterns(
-    rf"{_N}(?: tokens)? (?:in|from|of) (?:the )?(?:input |text )?(?:messages|input|prompt)\b",
-    rf"contains (?:at least )?{_N}(?: input)? tokens",
-    rf"request has {_N} input tokens",
-    rf"request \({_N} tokens\)",
-    rf"context limit: {_N} \+",
-    rf"too long: {_N}",
-    rf"input token count \({_N}\)",
-    rf"messages resulted in {_N}",
-    rf"prompt token count of {_N}",
-    rf"the input \({_N} tokens\)",
-    rf"given: {_N} `inputs`",
-    rf"received {_N}",
-    rf"requested {_N} tokens in the messages",
-    rf"passed {_N} input tokens",
-    rf"prompt \(length {_N}\)",
-    rf"requested tokens \({_N}\)",
-    rf"prompt has {_N} tokens",
-    rf"keep the first {_N} tokens",
+_MORE = (
+    r"(?:exceed|too (?:long|large|many|big|much)|over(?:flow|long|size|limit| the\b)|more than|beyond"
+    r"|(?<!should be )(?<!must be )(?:long|larg|great|bigg|high)er than|超|过长)"
 )
-_ANSWER_TOKENS = _patterns(
-    rf"{_N}(?: tokens)? (?:in|for|of) the (?:completion|output)",
-    rf"requested {_N} output tokens",
-    rf"tokens'? is too large: {_N}",
-    rf"context limit: \d+ \+ {_N}",
-    rf"and {_N} `max_new_tokens`",
+_EXCESS = (
+    rf"(?:{_MORE}|\bmax(?!\w*_tokens)|(?<!should be )less than|must be (?:<|at most)|up to|at most|range of"
+    r"|limit|only|shift|reduc|short|requested|reached|exhaust|configured|not fit|no room|full\b|space|最大)"
+)
+# With two more words: three that the request has, too, may be its own.
+_TOO_LONG = _pattern(
+    rf"(?:{_SUBJECT}.{{0,100}}?{_EXCESS}|{_EXCESS}.{{0,80}}?{_SUBJECT})\w*(?:\W{{1,4}}\w+){{0,2}}"
+)
+# Words of length: enough beside our own count.
+_MEASURED = _pattern(r"token|prompt|context|length|window|\binput|request|message|model")
+# Enough of a long prompt.
+_LONG = _pattern(
+    rf"(?:{_SUBJECT}|tokens?|message|conversation|history|request|body|payload|content|text|length|长度).*{_MORE}"
+    rf"|{_MORE}.*(?:{_SUBJECT}|token|message|conversation|request|body|payload|content)"
+)
+# Of 500, which is a fault elsewhere.
+_LLAMA_CPP = _pattern(r"context[ _](?:shift|size)|kv[ _](?:cache|size)")
+_SENTENCE = re.compile(r"(?<=[.;!?])\s+|[\n。；！]")
+# Long enough to be a text of the request, in quotation marks.
+_QUOTATION = re.compile(r"(?<!\w)['\"`“‘«](.{9,}?)['\"`”’»](?!\w)")
+_ESCAPE = re.compile(r"\\+(?:[nrt]|u[0-9a-f]{4})")
+# Between words that a server joined without a space.
+_GLUED = re.compile(r"[\d_]+")
+# Such sentences count something else than tokens.
+_NO_TOKENS = _pattern(r"\b(?:string|array|characters?|chars|bytes)\b|\d ?[kmg]i?b\b")
+
+# Windows and prompts of at least 1,000 tokens.
+_NUMBER = re.compile(r"\b\d[\d,]{3,}\b")
+_N = r"(?!2013\))(\d[\d,]{3,})"
+# In order of trust: the first that matches gives the window. MiniMax puts its error code 2013 there.
+_WINDOWS = (
+    _pattern(rf"n_ctx {_N}"),
+    _pattern(rf"\d(?: tokens)?\)? > {_N}"),
+    _pattern(rf"\[\d+, ?{_N}\]"),
+    _pattern(
+        r"(?:context|seq\w*|model|token|allowed)(?: \w+)?[ _](?:length|len|window|size|limit)(?: limit)?"
+        rf"(?: \(\w+\))?(?: (?:is|of|for|this|model|only|just|limit|tokens))*[ :=(]*{_N}"
+    ),
+    _pattern(
+        r"(?:\bmax(?!_?(?:completion_|output_|new_)?tokens)\w*|limit(?:ed)?|up to|supports?|exceed|at most"
+        r"|only|less than|<=|more than|window|accepts)(?: (?:number|of|size|length|limit|input|prompt|context"
+        r"|sequence|tokens|allowed|supported|total|the|is|to|just|value|for this model|or equal))*[ :=(]*"
+        + _N
+    ),
+    _pattern(rf"with {_N} maximum"),
 )
 
 
 def classify(
-    status: int,
-    headers: Iterable[tuple[bytes, bytes]],
-    body: bytes,
-    *,
-    request: RequestWords | None = None,
-    near_window: bool = False,
+    status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, sent: SentRequest | None = None
 ) -> Overflow | None:
     """What an answer says of a prompt, or a requested length of the answer, that is too long; None: nothing.
 
     `body` is the decoded body, or the beginning of a stream (its frames are read; a stream that holds
-    anything but an error is not an overflow). `request` is what was refused. `near_window`: by our own count
-    the prompt nearly fills the window. Only then do words that may be quoted count as an overflow, without
-    numbers, and errors or streams with an empty body, as sent by Cerebras, z.ai (400 and 413) and
-    llama_cpp.server (200).
+    anything but an error is not an overflow). `sent` is what was refused. Only near the window do words that
+    may be quoted count as an overflow, without numbers, and errors or streams with an empty body, as sent by
+    Cerebras, z.ai (400) and llama_cpp.server (200). A 413 asks for less, whatever its body.
     """
     if status not in _STATUSES:
         return None
+    sent, is_large = sent or SentRequest(), status == 413
     if not body.strip():
-        silent = status in (400, 413) or (status == 200 and _is_stream(headers))
-        return Overflow("prompt", None, None) if silent and near_window else None
-    request, body = request or RequestWords(), body[:_READ_BYTES]
+        is_silent = status == 400 or (status == 200 and _is_stream(headers))
+        return Overflow("prompt") if is_large or (is_silent and sent.is_near) else None
+    body = body[:_READ_BYTES]
     roots = list(_documents(body))
     if status == 200:
         roots = [error for root in roots for error in _errors(root)]
     spoken = [one for root in roots for one in _error_strings("message", root, _DEPTH, is_own=True)]
     if not roots and status != 200:
         spoken = [("message", body.decode("utf-8", "replace"), False)]
-    text = "\n".join(said for _, said, _ in spoken)
-    # The server's codes and counts, not those of a quoted object.
-    codes = {
-        said.lower()
+    # The server's codes, not those of a quoted object.
+    codes = " ".join(
+        said
         for key, said, is_own in spoken
-        if key in ("code", "type", "status") and (is_own or not request.hold(f"{key} {said}"))
-    }
-    counts = {
-        name: number
-        for root in roots
-        for name, number in _counts(root, _DEPTH)
-        if not request.hold(f"{name} {number}")
-    }
-
-    def own(patterns: Iterable[re.Pattern[str]]) -> re.Match[str] | None:
-        """The first match of `patterns` that is not quoted from the request."""
-        places = (found for pattern in patterns for found in pattern.finditer(text))
-        return next((found for found in places if not request.hold(found[0])), None)
-
-    def number(patterns: Iterable[re.Pattern[str]]) -> int | None:
-        found = own(patterns)
-        return int(found[1].replace(",", "")) if found else None
-
-    if not text or "rate_limit_exceeded" in codes or _RATE.search(text):
+        if key in _CODE_KEYS and (is_own or not sent.hold(f"{key} {said}"))
+    )
+    text = "\n".join(dict.fromkeys(said for key, said, _ in spoken if key not in _CODE_KEYS))
+    is_fault = status == 500 and not _LLAMA_CPP.search(text)
+    if not spoken or is_fault or _RATE.search(f"{codes} {text}"):
         return None
-    if own((_OUTPUT,)):
-        return Overflow("output", None, None)
-    if not (codes & _CODES or own(_TOO_LONG)):
-        is_likely = near_window and any(pattern.search(text) for pattern in _TOO_LONG)
-        return Overflow("prompt", None, None) if is_likely else None
-    window = counts.get("n_ctx") or number(_WINDOW)
-    asked = number(_ANSWER_TOKENS)
+    # What the server quotes in marks is never its own; escapes in what it quotes are spaces.
+    text = _QUOTATION.sub(
+        lambda found: " " if found[1].count(" ") + 1 >= _QUOTED_WORDS and sent.hold(found[1]) else found[0],
+        _ESCAPE.sub(" ", text),
+    )
+    about, of_answer = _sentences(text)
+    if answer := _ANSWER_ONLY.search(text):
+        about, of_answer = [], [text[answer.start() :]]
+    numbers = [number for sentence in about for number in _numbers(sentence, sent)]
+    found = [match[0] for sentence in about for match in _TOO_LONG.finditer(sentence)]
+    is_measured = bool(sent.near(numbers)) and len(set(numbers)) > 1 and any(map(_MEASURED.search, about))
+    is_stated = any(not sent.hold(words) and not sent.hold(_GLUED.sub(" ", words)) for words in found)
+    is_bare = is_large and about and not of_answer
+    if not answer and (is_stated or is_measured or is_bare or _CODE.search(codes)):
+        return _prompt(about, numbers, sent)
+    if of_answer:
+        most = [number for sentence in of_answer for number in _numbers(sentence, sent)]
+        return Overflow("output", min(most, default=None)) if not sent.hold(of_answer[0]) else None
+    is_likely = sent.is_near and (found or any(map(_LONG.search, about)))
+    return Overflow("prompt") if is_likely else None
+
+
+def _sentences(text: str) -> tuple[list[str], list[str]]:
+    """The sentences that may be about the prompt, and those about the length of the answer alone."""
+    about: list[str] = []
+    of_answer: list[str] = []
+    for sentence in _SENTENCE.split(text):
+        if _OTHER.search(sentence):
+            break
+        is_answer = _ANSWER.search(sentence) and not re.search(_SUBJECT, sentence, re.IGNORECASE)
+        if not is_answer:
+            about.append(sentence)
+        elif _LIMITS.search(sentence):
+            of_answer.append(sentence)
+    return about, of_answer
+
+
+def _numbers(sentence: str, sent: SentRequest) -> Iterator[int]:
+    """The numbers of a sentence that are counts of tokens, and not the request's own words."""
+    if not _NO_TOKENS.search(sentence):
+        for number in _NUMBER.findall(sentence):
+            if not sent.hold(number):
+                yield int(number.replace(",", ""))
+
+
+def _prompt(about: list[str], numbers: list[int], sent: SentRequest) -> Overflow:
+    """The overflow with its numbers; one of the answer where that is as long as the window by itself."""
+    told, window = "\n".join(sentence for sentence in about if not _NO_TOKENS.search(sentence)), None
+    for pattern in _WINDOWS:
+        stated = [int(each[1].replace(",", "")) for each in pattern.finditer(told) if not sent.hold(each[0])]
+        window = window or min(stated, default=None)
+    sums = {one + other for one, other in combinations(numbers, 2)} | {window, sent.answer_tokens}
+    ours = sent.near([one for one in numbers if one not in sums])
+    prompt_tokens = ours[0] if ours else None
+    if window is None and prompt_tokens:
+        window = max((one for one in numbers if one < prompt_tokens <= 2 * one), default=None)
     # An answer as long as the window leaves no room for any prompt. A shorter one does, so a shorter prompt
     # helps, even if the server blames max_tokens.
-    hopeless = window is not None and asked is not None and asked >= window
-    prompt_tokens = counts.get("n_prompt_tokens") or number(_PROMPT_TOKENS)
-    return Overflow("output" if hopeless else "prompt", window, prompt_tokens)
+    is_hopeless = window and prompt_tokens and prompt_tokens <= window <= sent.answer_tokens
+    return Overflow("output" if is_hopeless else "prompt", window, prompt_tokens)
 
 
 def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -370,27 +378,14 @@ def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterato
         if depth and value.lstrip()[:1] in ("{", "["):
             inside = json_of(value.encode("utf-8", "replace"))
             yield from _error_strings(key, inside, depth - 1, is_own=False)
-    elif isinstance(value, int) and key == "code":
-        yield key, str(value), is_own
+    elif isinstance(value, int):
+        # llama.cpp states its counts in members of their own.
+        yield key, f"{key} {value}" if key[:2] == "n_" else str(value), is_own
     elif depth and isinstance(value, list):
         for item in value:
             yield from _error_strings(key, item, depth - 1, is_own=is_own)
     elif depth and isinstance(value, dict):
-        for name in value.keys() & _MESSAGE_KEYS:
+        for name in filter(_MESSAGE_KEYS.match, value):
             inner = value[name]
             own = is_own and (name in _OWN_KEYS or not isinstance(inner, dict | list))
             yield from _error_strings(name, inner, depth - 1, is_own=own)
-
-
-def _counts(value: Any, depth: int) -> Iterator[tuple[str, int]]:
-    """Counts among the members of an error object itself."""
-    if isinstance(value, list) and depth:
-        for item in value:
-            yield from _counts(item, depth - 1)
-    elif isinstance(value, dict) and depth:
-        for name in value.keys() & _OWN_KEYS:
-            yield from _counts(value[name], depth - 1)
-        for name in _COUNTS:
-            count = value.get(name)
-            if isinstance(count, int) and not isinstance(count, bool) and count > 0:
-                yield name, count

@@ -38,10 +38,11 @@ _LONG_SECONDS = 150.0
 class OwnApi:
     """A proxy's endpoints; made by `own_api`."""
 
-    def __init__(self, url: str, key: str | None, http: httpx.AsyncClient) -> None:
+    def __init__(self, url: str, key: str | None, http: httpx.AsyncClient, found: str = "") -> None:
         self.url = url
         self.key = key
         self._http = http
+        self._found = found
         self._is_known = False
 
     async def answer(
@@ -88,7 +89,7 @@ class OwnApi:
         except httpx.TimeoutException:
             raise UpstreamTimeout("The proxy did not answer in time.") from None
         except (httpx.HTTPError, UnicodeError):
-            raise UpstreamUnreachable(f"The proxy cannot be reached at {address}.") from None
+            raise UpstreamUnreachable(f"The proxy cannot be reached at {address}{self._found}.") from None
         if reply.is_success and _MARK not in reply.headers:
             raise UpstreamError(
                 f"What answers at {address} is no Palimpsest, or one of another version, or something between"
@@ -120,10 +121,13 @@ def _refusal(reply: httpx.Response) -> PalimpsestError:
 
 
 @asynccontextmanager
-async def own_api(url: str, key: str | None, namespace: str | None = None) -> AsyncIterator[OwnApi]:
+async def own_api(
+    url: str, key: str | None, namespace: str | None = None, found: str = ""
+) -> AsyncIterator[OwnApi]:
     """A client of the proxy at `url`, with or without `/v1`.
 
     `key` determines the namespace, unless it is the admin key and names the `namespace` that it reads as.
+    `found` follows the address where nothing answers: how it was found.
     """
     headers = {"content-type": "application/json"}
     if key:
@@ -146,4 +150,4 @@ async def own_api(url: str, key: str | None, namespace: str | None = None) -> As
     # A plain address needs no certificates, which take 50 ms to load.
     verify = base.startswith("https:")
     async with httpx.AsyncClient(base_url=base, headers=headers, verify=verify) as http:
-        yield OwnApi(url, key, http)
+        yield OwnApi(url, key, http, found)

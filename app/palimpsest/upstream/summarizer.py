@@ -1,8 +1,7 @@
 """Requests a summary from a model, or from a summary worker (E07), and interprets the reply.
 
-The two APIs name the same fields differently, and models refuse some optional ones, which is learned from
-their refusals. Of the client's request only the messages passed in are sent, and its credentials where
-allowed.
+The call is the chat's (rule 46): its headers, and the members that choose how the model runs. The two APIs
+name the same fields differently, and models refuse some optional ones, which is learned from their refusals.
 """
 
 from __future__ import annotations
@@ -14,24 +13,29 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from http import HTTPStatus
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from yarl import URL
 
 from palimpsest.core.wire.chat import CHAT
-from palimpsest.core.wire.chat_answers import QuestionAnswer, usage_of
+from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage, WholeAnswer, text_of, usage_of
 from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
-from palimpsest.core.wire.json_text import encoded
+from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.models import ModelPattern
 from palimpsest.core.wire.request import Members, Wire
+from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.core.wire.responses.request import RESPONSES
+from palimpsest.core.wire.streams import FrameSplitter, data_of
 from palimpsest.errors import UpstreamCut, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from palimpsest.upstream.client import RawHeaders, Upstream
-from palimpsest.upstream.headers import UpstreamKey
+from palimpsest.upstream.headers import OF_THE_BYTES, UpstreamKey
 from palimpsest.upstream.http import HttpReply, fetch
-from palimpsest.upstream.overflow import Overflow, classify
+from palimpsest.upstream.overflow import Overflow, SentRequest, classify
 
+# About as many bytes of JSON are a token: near enough to recognize the count of one that is too long.
+_TOKEN_BYTES = 4
 # Statuses of servers that lack an endpoint, or do not serve the model there.
 _NO_ENDPOINT = frozenset({404, 405, 501})
 _REFUSED = r"(?:unsupported|unknown|unrecogni[sz]ed|not (?:supported|permitted|allowed)|extra inputs)"
@@ -78,8 +82,9 @@ class Question:
 
     `messages` are raw JSON: chat messages, and on the Responses API also items and arrays of them. `tools`
     are raw schemas, sent because they are part of a cached prompt; calling them is forbidden. `wire` is the
-    API to try first. `behind` is set when the question follows a conversation's own prompt, which only that
-    API has in its cache; on the Responses API these members of the prompt are sent along.
+    API to try first. `members` are those of the chat that choose how the model runs, `streams` how it is
+    answered. `rides`: the question follows the conversation's own prompt, which only that API has in its
+    cache.
     """
 
     messages: Sequence[bytes]
@@ -87,47 +92,62 @@ class Question:
     max_tokens: int
     tools: bytes | None = None
     wire: Wire = CHAT
-    behind: Members | None = None
+    members: Members = ()
+    rides: bool = False
+    streams: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The optional fields that a model accepts; `limit` names the one that bounds the answer, "" for none."""
+    """The optional fields that a model accepts; `limit` names the one that bounds the answer, "" for none.
+
+    `most_tokens` is the longest answer that it writes, 0: not known. `without` are the fields it refuses.
+    """
 
     limit: str
-    temperature: bool = True
+    most_tokens: int = 0
+    without: frozenset[str] = frozenset()
 
-    @classmethod
-    def of(cls, question: Question, wire: Wire) -> Dialect:
-        """The dialect to try first. With `reasoning` in the request no temperature is accepted."""
-        return cls(wire.answer_limit, not any(name == "reasoning" for name, _ in question.behind or ()))
+    def tokens(self, question: Question) -> int:
+        """The longest answer to ask for."""
+        return min(question.max_tokens, self.most_tokens or question.max_tokens)
+
+
+# Members of a prompt, or of its tools.
+_OF_THE_PROMPT = frozenset({"instructions", "prompt", "parallel_tool_calls"})
 
 
 def body_of(question: Question, wire: Wire, dialect: Dialect) -> bytes:
     """The request's body."""
-    fields = {"model": question.model, **wire.question_fields(question.messages, question.behind)}
+    names = {name for name, _ in question.members}
+    # The same history should give the same summary, unless the chat says otherwise. A model that reasons
+    # accepts no temperature.
+    fields: dict[str, Any] = {} if names & {"temperature", "reasoning"} else {"temperature": 0}
+    fields |= {name: msgspec.Raw(raw) for name, raw in question.members}
+    fields |= wire.stream_fields if question.streams else {}
+    dropped = dialect.without if question.rides else dialect.without | _OF_THE_PROMPT
+    fields = {"model": question.model} | {name: fields[name] for name in fields if name not in dropped}
+    fields |= wire.question_fields(question.messages, question.rides)
     if dialect.limit:
-        fields[dialect.limit] = question.max_tokens
+        fields[dialect.limit] = dialect.tokens(question)
     if question.tools is not None:
         fields |= {"tools": msgspec.Raw(question.tools), "tool_choice": "none"}
-    if dialect.temperature:
-        # The same history should give the same summary.
-        fields["temperature"] = 0
     return msgspec.json.encode(fields)
 
 
-def learned(reply: HttpReply, dialect: Dialect) -> Dialect:
+def learned(reply: HttpReply, verdict: Overflow | None, question: Question, dialect: Dialect) -> Dialect:
     """The dialect after this reply; a different one means that the question should be sent again with it."""
     if reply.status not in (400, 422):
         return dialect
+    if verdict is not None:
+        most = verdict.window or 0 if verdict.kind == "output" else 0
+        return replace(dialect, most_tokens=most) if 0 < most < dialect.tokens(question) else dialect
     said = reply.body[:4096].decode("utf-8", "replace")
     words, other = _REFUSED_LIMITS.get(dialect.limit, (None, ""))
-    # vLLM names both fields when the requested answer is too long: that is an overflow, not a refused field.
-    if words and words.search(said) and not classify(reply.status, reply.headers, reply.body):
+    if words and words.search(said):
         return replace(dialect, limit=other)
-    if dialect.temperature and "temperature" in said.lower():
-        return replace(dialect, temperature=False)
-    return dialect
+    refused = {field for field in ("stream_options", "temperature") if field in said.lower()}
+    return replace(dialect, without=dialect.without | refused)
 
 
 def _refused(reply: HttpReply) -> SummaryOutcome | None:
@@ -137,20 +157,32 @@ def _refused(reply: HttpReply) -> SummaryOutcome | None:
     return None if reply.status == 200 else Failed(f"status_{reply.status}")
 
 
-def outcome_of(reply: HttpReply, wire: Wire) -> SummaryOutcome:
-    """The outcome of a reply."""
-    verdict = classify(reply.status, reply.headers, reply.body)
-    if verdict is not None:
+def outcome_of(reply: HttpReply, wire: Wire, verdict: Overflow | None) -> SummaryOutcome:
+    """The outcome of a reply, whole or streamed; `verdict`: what it says of a request that is too long."""
+    if verdict is not None and verdict.kind == "prompt":
         return QuestionTooLong(verdict)
     if (refused := _refused(reply)) is not None:
         return refused
-    payload = reply.json()
-    said = wire.question_answer(payload)
-    if said is not None:
-        return said
-    error = payload.get("error") if wire.fails_late and isinstance(payload, dict) else None
-    late = classify(400, reply.headers, encoded({"error": error})) if error else None
-    return QuestionTooLong(late) if late is not None else Failed("no_choice")
+    whole, finish = wire.read_answer(reply.body), None
+    if isinstance(whole, WholeAnswer):
+        choices, usage = whole.choices, whole.usage
+    else:
+        assembly, splitter = wire.new_assembly(1), FrameSplitter(ANSWER_BYTES)
+        for frame in (*splitter.feed(reply.body), *splitter.finish(), splitter.rest):
+            if (data := data_of(frame)) is not None:
+                assembly.feed(data)
+        if assembly.error is not None:
+            late = classify(400, reply.headers, wire.error_body(assembly.error))
+            return QuestionTooLong(late) if late is not None else Failed("no_choice")
+        choices, usage = assembly.choices(), assembly.usage or Usage()
+        finish = "stop" if assembly.is_done else None
+    if not choices:
+        return Failed("no_choice")
+    fields = as_chat(decoded(choices[0].message_body))
+    has_calls = any(fields.get(key) for key in ("tool_calls", "function_call", "items"))
+    return QuestionAnswer(
+        text_of(fields.get("content")), choices[0].finish_reason or finish, has_calls, usage
+    )
 
 
 # A summary has a few kilobytes.
@@ -198,10 +230,13 @@ class Worker:
         return QuestionAnswer(summary, "stop", False, usage_of(payload.get("usage")))
 
 
-# A summary has a few kilobytes; the same answer holds a model's reasoning.
-ANSWER_BYTES = 4 * 1024 * 1024
-# RawHeaders that some servers require beside the credentials.
-_CREDENTIAL_COMPANIONS = frozenset({b"openai-organization", b"openai-project", b"anthropic-version"})
+# A summary has a few kilobytes; the same answer holds a model's reasoning, and a stream repeats its frame.
+ANSWER_BYTES = 16 * 1024 * 1024
+# Headers that name one request, or describe its body.
+_OF_ONE_REQUEST = OF_THE_BYTES | {
+    *(b"content-type", b"content-length", b"idempotency-key", b"x-idempotency-key", b"x-request-id"),
+    *(b"x-client-request-id", b"x-stainless-retry-count"),
+}
 # Callers choose the names of models, so the number remembered must be bounded.
 _MOST_MODELS = 10_000
 _LIFE_SECONDS = 86_400.0
@@ -237,58 +272,70 @@ class Summarizer:
     async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
         """One summary, or why there is none, within `deadline_seconds`.
 
-        `headers` are the client's; only credentials and the headers that go with them are sent. A request
-        refused for its `max_tokens` or `temperature` field is sent again with fields that the server accepts,
-        and one to a missing endpoint once on the other API; there are no other retries.
+        `headers` are the chat's; all but those of one request are sent, as far as the upstream is the
+        callers'. A request refused for one of its optional fields, or for the length of its answer, is sent
+        again as the server accepts it, and one to a missing endpoint once on the other API; there are no
+        other retries.
         """
-        return await in_time(self._answered(question, self._credentials(headers)), deadline_seconds)
+        if self._is_foreign:
+            question = replace(question, members=(), streams=False)
+        return await in_time(self._answered(question, self._headers(headers)), deadline_seconds)
 
-    async def _answered(self, question: Question, credentials: RawHeaders) -> SummaryOutcome:
+    async def _answered(self, question: Question, headers: list[tuple[bytes, bytes]]) -> SummaryOutcome:
         wire = question.wire
-        if question.behind is None:
+        if not question.rides:
             wire = self._wires.of(question.model) or (CHAT if self._is_foreign else wire)
-        reply = await self._reply_in_dialect(question, wire, credentials)
+        status, outcome = await self._asked(question, wire, headers)
         # Behind a prompt the question stays on its API. Elsewhere the server may lack this one.
-        if question.behind is None and reply.status in _NO_ENDPOINT:
+        if not question.rides and status in _NO_ENDPOINT:
             other = _OTHER_WIRE[wire]
-            found = await self._reply_in_dialect(question, other, credentials)
-            if found.status == 200:
+            found, answer = await self._asked(question, other, headers)
+            if found == HTTPStatus.OK:
                 self._wires.keep(question.model, other)
             # On neither: more likely the model does not exist, and the first reply counts.
-            if found.status not in _NO_ENDPOINT:
-                return outcome_of(found, other)
-        return outcome_of(reply, wire)
+            if found not in _NO_ENDPOINT:
+                return answer
+        return outcome
 
-    async def _reply_in_dialect(self, question: Question, wire: Wire, credentials: RawHeaders) -> HttpReply:
+    async def _asked(
+        self, question: Question, wire: Wire, headers: list[tuple[bytes, bytes]]
+    ) -> tuple[int, SummaryOutcome]:
+        """The status of the reply on this API, and what it says."""
         place = (question.model, wire)
-        dialect = self._dialects.of(place) or Dialect.of(question, wire)
+        if wire != question.wire:
+            # That API names the members differently.
+            question = replace(question, members=())
+        dialect = self._dialects.of(place) or Dialect(wire.answer_limit)
         has_learned = False
         while True:
             body = body_of(question, wire, dialect)
-            reply = await fetch(
-                self._upstream, self._upstream.url(wire.path), credentials, ANSWER_BYTES, body
+            address = self._upstream.url(wire.path)
+            reply = await fetch(self._upstream, address, headers, ANSWER_BYTES, body)
+            sent = SentRequest(
+                (body,), tokens=len(body) // _TOKEN_BYTES, answer_tokens=dialect.tokens(question)
             )
-            accepted = learned(reply, dialect)
-            # Each refusal removes or renames one field, so this ends after two.
+            verdict = classify(reply.status, reply.headers, reply.body, sent)
+            accepted = learned(reply, verdict, question, dialect)
+            # Each refusal removes, renames or lowers one field, so this ends.
             if accepted == dialect:
                 break
             dialect, has_learned = accepted, True
-        if has_learned and reply.status == 200:
+        if has_learned and reply.status == HTTPStatus.OK:
             # Kept only after a success: the refusal may have quoted the conversation.
             self._dialects.keep(place, dialect)
-        return reply
+        return reply.status, outcome_of(reply, wire, verdict)
 
     def key_id(self, headers: RawHeaders) -> str:
-        """Identifies the key that is sent, without revealing it; for use in memory only."""
-        return sha256(repr(sorted(self._credentials(headers))).encode()).hexdigest()[:16]
+        """Identifies the caller's key that is sent, without revealing it; for use in memory only."""
+        own = [] if self._is_foreign or self._key else self._names.only(headers)
+        return sha256(repr(sorted(own)).encode()).hexdigest()[:16]
 
-    def _credentials(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-        if self._key is not None:
-            return [self._key.header]
+    def _headers(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+        key = [] if self._key is None else [self._key.header]
         if self._is_foreign:
-            return []
-        companions = [(name, value) for name, value in headers if name.lower() in _CREDENTIAL_COMPANIONS]
-        return [*self._names.only(headers), *companions]
+            return key
+        kept = self._names.without(headers) if key else headers
+        return [*(header for header in kept if header[0].lower() not in _OF_ONE_REQUEST), *key]
 
 
 class Summarizers:

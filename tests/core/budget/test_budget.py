@@ -41,7 +41,7 @@ def budget(
         max_output_tokens=output,
         ratio=ratio,
         policy=policy,
-        step_tokens=step,
+        steps=[(step, None), (4 * step, None)] if step else (),
         lookup_tokens=lookups,
         unsent_tokens=unsent,
     )
@@ -153,6 +153,9 @@ def test_prompts_stay_below_a_step_of_the_price() -> None:
     # A smaller window holds; a step that instructions and tools nearly reach is paid anyway.
     assert budget(64_000, step=200_000).trigger_tokens == 57_600
     assert budget(MILLION, 190_000, step=200_000).trigger_tokens == 252_500
+    # And then the next one counts, four times as large here.
+    beyond = budget(MILLION, 190_000, step=200_000, policy=replace(AUTO, trigger_tokens=0))
+    assert beyond.trigger_tokens == 792_000
 
 
 @given(st.integers(2_000, 400_000), st.integers(0, 4_000))
@@ -202,13 +205,7 @@ def test_for_an_answer_messages_give_up_half_of_their_room_or_nothing() -> None:
     lookups=st.integers(0, 4_000),
 )
 def test_the_marks_are_in_order_and_above_fixed_parts_in_every_window(
-    window: int,
-    share: float,
-    output: int | None,
-    ratio: float,
-    policy: Policy,
-    step: int,
-    lookups: int,
+    window: int, share: float, output: int | None, ratio: float, policy: Policy, step: int, lookups: int
 ) -> None:
     fixed = int(share * window / ratio)
     b = budget(window, fixed, output, ratio=ratio, policy=policy, step=step, lookups=lookups)

@@ -26,17 +26,7 @@ def test_a_tokenizer_thirty_percent_off_is_known_after_a_few_answers(
     assert after(*usages).ratio == pytest.approx(true, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    "usage",
-    [
-        (10_000, 0),
-        (10_000, -1),
-        (0, 50),
-        (20, 60),
-        (10_000, 300),
-        (100, 9_000),
-    ],
-)
+@pytest.mark.parametrize("usage", [(10_000, 0), (10_000, -1), (0, 50), (20, 60), (10_000, 300), (100, 9_000)])
 def test_what_cannot_be_a_count_of_this_prompt_is_ignored(usage: tuple[int, int]) -> None:
     known = Measure(1.3, 4)
     assert calibrated(known, *usage) == known

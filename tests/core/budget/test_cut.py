@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from palimpsest.core.budget.upstream_counts import (
-    Counted,
-    Measure,
-    Measures,
-    PromptGrowth,
-    is_cut,
-    taught,
-)
+from palimpsest.core.budget.upstream_counts import Counted, Measure, Measures, PromptGrowth, is_cut, taught
 
 NEW = Measures()
 KNOWN = Measures(Measure(1.0, 8))

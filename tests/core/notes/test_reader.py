@@ -7,7 +7,8 @@ from hashlib import sha256
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from palimpsest.core.history.message import Message
+from palimpsest.core.history.message import Message, conversation_of
+from palimpsest.core.history.read import read_message
 from palimpsest.core.notes.note import Kind
 from palimpsest.core.notes.reader import notes_of, notes_of_fold
 
@@ -148,6 +149,7 @@ def test_an_output_in_a_users_message_is_the_outcome_of_the_command() -> None:
         says("I look it up.\nAction: Search[KeyError]"),
         user("Observation: A key is not in the mapping."),
     ]
+    ran = list(conversation_of([read_message(one.raw, lambda _: 1) for one in ran], b"").messages)
     assert told("command", *ran) == ["`pytest -q`: failed, E   KeyError: 'a'"]
     assert told("request", *ran) == ["Fix it in a.py."]
     assert told("read", *ran) == ["", "A key is not in the mapping."]

@@ -80,10 +80,10 @@ def test_several_rounds_are_one_answer() -> None:
     words = [thought_item("rs_a"), text_item("Wait.", "msg_a")]
     first, made = shown(stream([*words, thought_item("rs_b"), grep("g1")]), so_far)
     assert made.is_hidden
-    so_far.hidden_tokens = made.completion_tokens
+    so_far.hidden_tokens = made.usage.completion_tokens or 0
     second, made = shown(stream([grep("g2")], "resp_2"), so_far)
     assert (made.is_hidden, second) == (True, [])
-    so_far.hidden_tokens += made.completion_tokens
+    so_far.hidden_tokens += made.usage.completion_tokens or 0
     last = [thought_item("rs_c"), text_item("So.", "msg_c")]
     third, made = shown(stream(last, "resp_3"), so_far)
     assert not made.is_hidden

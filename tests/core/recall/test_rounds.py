@@ -82,7 +82,7 @@ def test_a_hidden_round_leaves_its_words_only() -> None:
     ]
     assert {choice["finish_reason"] for choice in deltas(out)} == {None}
     assert b"usage" not in out
-    assert (made.is_hidden, made.completion_tokens) == (True, 5)
+    assert (made.is_hidden, made.usage.completion_tokens) == (True, 5)
     assert made.called.ours == (OurCall("call0", "context_grep", '{"query":"x"}'),)
 
 

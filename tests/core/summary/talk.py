@@ -53,11 +53,7 @@ def result(text: str, ident: str = "c1") -> Message:
 
 
 def source(
-    messages: Sequence[Message],
-    *,
-    since: int = 0,
-    previous: str = "",
-    tail: Sequence[Message] = (),
+    messages: Sequence[Message], *, since: int = 0, previous: str = "", tail: Sequence[Message] = ()
 ) -> SummarySource:
     """The source of a fold of `messages`, named by digests that grow with the past."""
     past = b""
@@ -65,9 +61,4 @@ def source(
     for each in messages:
         past = hashlib.sha256(past + each.digest).digest()
         folded.append((past, each))
-    return SummarySource(
-        folded=tuple(folded),
-        since=since,
-        previous=previous,
-        tail=tuple(tail),
-    )
+    return SummarySource(folded=tuple(folded), since=since, previous=previous, tail=tuple(tail))

@@ -95,6 +95,8 @@ def test_a_skeleton_of_headings_is_refused(nothing: str) -> None:
         "The user was unable to log in; the error was 'E42: no such account'. We reset the account today.",
         "Errors: none so far in this session. The launch moved to the ninth of May and the crew knows it.",
         'Connection timeout raised to 30 s; the parser takes off `<think>` and the text "<tool_call>" now.',
+        "The parser reads `\"tool_calls\": [...]`, and we remove '<think>', “</think>” and «<invoke>».",
+        GOOD + "\n```xml\n<think>\n</think>\n<tool_call>\n```\nThis sample stands in the tests.",
     ],
 )
 def test_a_summary_may_speak_of_errors(text: str) -> None:
@@ -112,7 +114,7 @@ def test_a_summary_may_speak_of_errors(text: str) -> None:
         GOOD + "\n<|tool_calls_begin|>",
         GOOD + "\n<think>I should also mention the mails.</think>",
         "<think>never closed, it only thinks about what to write and then the answer ends",
-        "</think>\n" + GOOD,
+        GOOD + "\nThe end.</think> Well",
     ],
 )
 def test_tool_syntax_and_reasoning_are_refused(text: str) -> None:
@@ -128,8 +130,9 @@ def test_tool_calls_beside_the_text_are_refused() -> None:
 
 @pytest.mark.spec("F11")
 @pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
-def test_a_leading_complete_think_block_is_taken_off(tag: str) -> None:
-    assert verdict(f"<{tag}>\nlet me see\n</{tag}>\n\n{GOOD}") == GOOD
+def test_what_a_model_thought_first_is_taken_off(tag: str) -> None:
+    for opened in (f"<{tag}>\nlet me see\n", "Okay, let me see. `</x>`\n", ""):
+        assert verdict(f"{opened}</{tag}>\n\n{GOOD}") == GOOD
 
 
 @pytest.mark.spec("F09")

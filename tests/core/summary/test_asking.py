@@ -48,11 +48,7 @@ none"""
 
 
 def asked(
-    messages: Sequence[Message],
-    limits: SummaryLimits = LIMITS,
-    *,
-    form: Form = EPISODES,
-    told: str = "",
+    messages: Sequence[Message], limits: SummaryLimits = LIMITS, *, form: Form = EPISODES, told: str = ""
 ) -> list[RecordRequest]:
     """Every question of a stretch whose summarizer answers "- record n", or `told`."""
     made_of = replace(source(messages), room=2_000, instructions="You help.", task="Begin.")

@@ -74,13 +74,7 @@ def test_only_tools_on_the_list_are_read_by_name_and_by_prefix() -> None:
 @pytest.mark.spec("B14")
 @pytest.mark.parametrize(
     ("tools", "shown"),
-    [
-        ((("bash",), ()), 1),
-        (((), ("my",)), 1),
-        ((("bash",), ("my*",)), 2),
-        (((), ()), 0),
-        (((), ("*",)), 2),
-    ],
+    [((("bash",), ()), 1), (((), ("my",)), 1), ((("bash",), ("my*",)), 2), (((), ()), 0), (((), ("*",)), 2)],
 )
 def test_the_list_is_a_setting(tools: Listed, shown: int) -> None:
     said = "\n".join(read(*(each for group in TOOLS for each in group), tools=tools))

@@ -6,13 +6,7 @@ import base64
 import random
 
 import pytest
-from palimpsest.core.text.message_text import (
-    calls_of,
-    cut_to,
-    text_of,
-    text_without_data,
-    without_data,
-)
+from palimpsest.core.text.message_text import calls_of, cut_to, text_of, text_without_data, without_data
 
 from tests.core.summary.talk import calls, message, says, user
 

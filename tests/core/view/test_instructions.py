@@ -46,10 +46,7 @@ SPOKEN = LABEL.encode() + rb"\n\n"
             rb'{"type":"message","role":"user","content":[{"type":"input_text","text":"' + SPOKEN + rb'"}, '
             rb'{"type":"input_text","text":"a"}]}',
         ),
-        (
-            rb'{"role":"system","content":""}',
-            rb'{"role":"user","content":"' + SPOKEN + rb'"}',
-        ),
+        (rb'{"role":"system","content":""}', rb'{"role":"user","content":"' + SPOKEN + rb'"}'),
     ],
     ids=["text", "parts", "item", "nothing said"],
 )

@@ -69,6 +69,26 @@ def test_what_servers_repeat_in_every_delta_is_kept_once() -> None:
     assert message["tool_calls"] == [again | {"function": {"name": "f", "arguments": "{}"}}]
 
 
+@pytest.mark.parametrize("ids", ["abc", "ab ", "   "])
+def test_calls_that_share_an_index_are_told_apart(ids: str) -> None:
+    """By another id, or by a name after whole arguments; a later delta with an id finds its call again."""
+    a, b, c = ({"id": ident.strip(), "type": "function"} for ident in ids)
+    message = message_of(
+        call(0, **a, function={"name": "f", "arguments": '{"city":'}),
+        call(0, function={"arguments": '"A"}'}),
+        call(0, **b, function={"name": "f", "arguments": ""}),
+        call(0, function={"arguments": '{"city":"B"}'}),
+        call(1, **c, function={"name": "g", "arguments": "{}"}),
+        {"tool_calls": [{"index": 0, **b}, {"index": 0, **a}]} if ids == "abc" else {},
+    )
+    told = [(c["id"], c["function"]) for c in message["tool_calls"]]
+    assert told == [
+        (a["id"], {"name": "f", "arguments": '{"city":"A"}'}),
+        (b["id"], {"name": "f", "arguments": '{"city":"B"}'}),
+        (c["id"], {"name": "g", "arguments": "{}"}),
+    ]
+
+
 def test_tool_calls_without_an_index_open_with_their_id() -> None:
     message = message_of(
         call(None, id="a", function={"name": "f", "arguments": "{"}),

@@ -6,12 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from palimpsest.core.wire.compaction_items import (
-    item_of,
-    summary_in,
-    threshold_in,
-    with_plain_summaries,
-)
+from palimpsest.core.wire.compaction_items import item_of, summary_in, threshold_in, with_plain_summaries
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.core.wire.request import RequestLimits
 from palimpsest.core.wire.responses.items import as_chat

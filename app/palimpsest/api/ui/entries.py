@@ -340,7 +340,7 @@ def use_of(context: CompactionContext) -> Use:
             name, label, tokens, round(100 * tokens / max(window, 1), 1), round(100 * tokens / most, 2)
         )
 
-    plan = context.plan(plan_manual)
+    plan = None if context.policy.is_off else context.plan(plan_manual)
     fold = plan if isinstance(plan, Fold) else None
     return Use(
         model=context.turn.model,
@@ -351,8 +351,10 @@ def use_of(context: CompactionContext) -> Use:
             bar("shown", "Shown to the model", shown),
         ),
         marks=(
-            bar("target", "Target", budget.for_model(budget.target_tokens)),
-            bar("trigger", "Trigger", budget.for_model(budget.trigger_tokens)),
+            *(
+                bar(name, name.capitalize(), budget.for_model(getattr(budget, f"{name}_tokens")))
+                for name in (() if context.policy.is_off else ("target", "trigger"))
+            ),
             bar("window", "Window", window),
         ),
         folds=len({*range(fold.since, fold.cut)} - {*fold.kept}) if fold else 0,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Response
 
@@ -27,7 +27,6 @@ from palimpsest.core.utc import moment
 from palimpsest.errors import NotFound, Unauthorized
 from palimpsest.proxy.recall.tools import SearchAnswer, Where
 from palimpsest.settings.settings import DEFAULT
-from palimpsest.storage.history import SessionRow
 
 # Hits of a search on one page.
 _MOST_HITS = 20
@@ -71,10 +70,11 @@ async def show_sessions(
         raise Unauthorized(f"Nothing is stored for you yet. {ASKS}")
     rows = await history.sessions(caller.namespace, limit + 1, after, only=only)
     page, more = page_of(rows, limit, "id")
-    return await caller.page(
-        "sessions.html",
-        {
-            "sessions": lines_of(await caller.parts.overviews.listed(caller.namespace, page), time.time()),
+    now = time.time()
+
+    async def facts() -> dict[str, Any]:
+        return {
+            "sessions": lines_of(await caller.parts.overviews.listed(caller.namespace, page), now),
             "total": total,
             "limit": limit,
             "only": {_ASKED_AS.get(name, name): value for name, value in only.items()},
@@ -83,8 +83,10 @@ async def show_sessions(
             "has_key": way != "none",
             "base_url": base_url_of(caller.request.scope),
             "clients": settings_lines(caller.request.scope),
-        },
-    )
+        }
+
+    # Ages are in minutes.
+    return await caller.live_page("sessions.html", (rows, total, now // 60), facts)
 
 
 @ui.get("/ui/overview")
@@ -112,7 +114,7 @@ async def _found(caller: ApiCaller, q: str, session: str) -> Response:
     """Exact quotes of the caller's sessions, or of one, best first."""
     history = caller.parts.store.history
     newest = await history.sessions(caller.namespace, 1, None)
-    row = await row_of(caller, session) if session else None
+    row = await caller.parts.archive.session(caller.namespace, session) if session else None
     words, found, named = q.strip(), None, []
     if words and newest:
         base = row or newest[0]
@@ -131,19 +133,6 @@ async def _found(caller: ApiCaller, q: str, session: str) -> Response:
             "is_asked": found is not None,
         },
     )
-
-
-async def row_of(caller: ApiCaller, name: str) -> SessionRow:
-    """The session. NotFound; Unauthorized when a browser has sent no key, or perhaps a mistyped one."""
-    try:
-        return await caller.parts.archive.session(caller.namespace, name)
-    except NotFound as missing:
-        way = way_of(caller.request)
-        # A password with which no session exists at all may be mistyped.
-        is_known = way == "password" and await caller.parts.store.history.session_count(caller.namespace)
-        if is_known or way == "header":
-            raise
-        raise Unauthorized(f"{missing.message} {ASKS}") from None
 
 
 @dataclass(frozen=True, slots=True)

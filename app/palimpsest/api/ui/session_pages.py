@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal
@@ -27,13 +28,13 @@ from palimpsest.api.replies import page_of
 from palimpsest.api.status import patch_settings, settings_of
 from palimpsest.api.ui.conversations import MOST_ROWS, Asked, folding_facts, talk_facts
 from palimpsest.api.ui.entries import CHOICES, days_of, entry_of, use_of
-from palimpsest.api.ui.pages import row_of
 from palimpsest.api.ui.turns import About, text_row, turn_facts, turns_of
 from palimpsest.core.utc import moment
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson, InvalidParameter, NotFound
 from palimpsest.proxy.archive import MOST_TURNS
+from palimpsest.proxy.compacting.viewing import NotMade
 from palimpsest.proxy.compaction_context import CompactionContext
 from palimpsest.proxy.journal_rows import text_of
 from palimpsest.storage.exchange_log import NEWEST
@@ -45,6 +46,8 @@ _MOST_KEPT = 50
 _MOST_BRANCHES = 40
 # More folded messages are read for what the prompt does not name when asked: 0.2 ms each.
 _READ_AT_ONCE = 1_000
+# A page of a session with messages that can be pinned.
+_PLACE = re.compile(r"/(messages|turns/\d{1,11})(\?[\w=&-]*)?$")
 Show = Literal["all", "compactions", "trouble"]
 
 
@@ -67,17 +70,23 @@ async def show_messages(
     branch: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """The conversation as a page, compactions as seams."""
-    row, parts = await row_of(session, session.name), session.parts
+    row, parts = await session.row(), session.parts
     place = await session.place(branch)
-    instructions, _ = await parts.archive.preamble(place)
+    subject = await session.branch(place)
+    talk = subject.conversation
+    instructions = (*subject.stated, *talk.preamble)
     told = await parts.archive.transcript(place)
-    talk = (await session.branch(place)).conversation
     made = await parts.store.compactions.of_session(session.namespace, row.id)
     turns = await parts.store.exchange_log.page(session.namespace, row.id, NEWEST, MOST_TURNS)
     numbers = {one.head: n for n, one in reversed(turns)}
     facts = await asyncio.to_thread(talk_facts, instructions, told, talk, made, numbers, asked)
     heads = await parts.archive.branches(session.namespace, row)
-    more = {"session": row, "branches": heads[:_MOST_BRANCHES], "branch": branch and place.chain.hex()}
+    more = {
+        "session": row,
+        "branches": heads[:_MOST_BRANCHES],
+        "branch": branch and place.chain.hex(),
+        "pinned": await _pinned(session, row),
+    }
     return await session.page("messages.html", facts | more)
 
 
@@ -91,15 +100,14 @@ async def show_compaction(
 
     `from`: the first folded message shown, else the first that was not folded before.
     """
-    row, views = await row_of(session, session.name), session.parts.exchanges
+    row, views = await session.row(), session.parts.exchanges
     found = await views.folding(session.namespace, row, compaction)
-    cost = await views.text_cost_of(found.stored.compaction)
     followed = await views.followed(session.namespace, row)
     after = next((one for one in followed if one.compaction.id == compaction), None)
     facts = await asyncio.to_thread(folding_facts, found, start)
     more = {
         "session": row,
-        "one": folding_fields(found, cost),
+        "one": folding_fields(found),
         "made_at": moment(found.stored.created_at),
         "after": followed_fields(after) if after else None,
         "is_newest": found.is_newest,
@@ -110,7 +118,7 @@ async def show_compaction(
 @ui.get("/ui/sessions/{name:path}/state")
 async def show_state(session: AskedSession) -> Response:
     """What is kept beside a session's messages, as a page: working state, pins, memory, checkpoints."""
-    row, parts = await row_of(session, session.name), session.parts
+    row, parts = await session.row(), session.parts
     _, context = await session.context()
     kept = await context.done(CompactionContext.kept_state)
     memories = await parts.store.journal.memories(session.namespace, row.id, _MOST_KEPT)
@@ -132,7 +140,7 @@ async def show_state(session: AskedSession) -> Response:
 @ui.get("/ui/sessions/{name:path}/settings")
 async def show_settings(session: AskedSession) -> Response:
     """A session's own settings as a page, and its policy: each number and where it comes from."""
-    row = await row_of(session, session.name)
+    row = await session.row()
     fields = await settings_of(session, row)
     own = json.dumps(fields["settings"], indent=2, ensure_ascii=False)
     return await session.page("settings.html", {"session": row, "policy": fields["policy"], "own": own})
@@ -146,7 +154,7 @@ async def show_events(
     show: Show = "all",
 ) -> Response:
     """The events of a session as a page: those after `after`, oldest first."""
-    row = await row_of(session, session.name)
+    row = await session.row()
     journal, types = session.parts.store.journal, CHOICES[show]
     events = await journal.events(session.namespace, row.id, after, limit + 1, types)
     page, more = page_of(events, limit, "seq")
@@ -173,16 +181,13 @@ async def show_turn(
 
     `lost`: read what is not named in the prompt, however many messages are folded.
     """
-    row, views, namespace = await row_of(session, session.name), session.parts.exchanges, session.namespace
+    row, views, namespace = await session.row(), session.parts.exchanges, session.namespace
     seen = await views.seen(namespace, row, n)
     context = await session.parts.contexts.of(seen.branch)
-    cost = await views.cost_of(namespace, seen.exchange)
     folded = sum(fate.fate == "folded" for fate in seen.fates)
     is_read = bool(seen.force) and (lost or folded <= _READ_AT_ONCE)
     before = (await views.seen(namespace, row, str(seen.number - 1))).shown if seen.number > 1 else None
-    facts = await asyncio.to_thread(
-        lambda: turn_facts(seen, views.shares(seen), context, cost, before, start)
-    )
+    facts = await asyncio.to_thread(lambda: turn_facts(seen, views.shares(seen), context, before, start))
     answer = None
     if seen.exchange.answer is not None:
         ident = context_id(seen.exchange.answer)
@@ -191,7 +196,8 @@ async def show_turn(
             _, found = await session.parts.archive.message(namespace, ident)
             answer = text_row(found.body, About(ident, seen.for_model(found.tokens)))
     missed = await views.lost(seen) if is_read else None
-    more = {"session": row, "answer": answer, "lost": missed, "is_asked": lost}
+    pinned = await _pinned(session, row)
+    more = {"session": row, "answer": answer, "lost": missed, "is_asked": lost, "pinned": pinned}
     return await session.page("turn.html", facts | more)
 
 
@@ -200,32 +206,40 @@ async def show_session(
     session: AskedSession,
     after: Annotated[int, Query(ge=0, le=NEWEST)] = NEWEST,
     limit: Annotated[int, at_most(200)] = 50,
-    nothing: bool = False,
+    did: Literal["", "undone"] | NotMade = "",
     turn: Annotated[int | None, Query(ge=1, le=10**11)] = None,
 ) -> Response:
     """One session as a page: how full its window is, its compactions, and its turns, newest first.
 
-    `nothing`: a compaction by hand has just found nothing to fold. `turn`: to the page of that turn.
+    `did`: what a button has just done, or why it did nothing. `turn`: to the page of that turn.
     """
     if turn is not None:
         return _redirect(session.name, f"/turns/{turn}")
-    row, parts = await row_of(session, session.name), session.parts
-    made = await parts.store.compactions.of_session(session.namespace, row.id)
-    followed = await parts.exchanges.followed(session.namespace, row) if made else ()
-    standing = [one.compaction.id for one in made if one.undone_at is None]
-    page, more = await parts.exchanges.priced(session.namespace, row.id, after, limit)
-    facts = {
-        **await _about(session, row),
-        "turns": turns_of(page),
-        "is_newest": after == NEWEST,
-        "next": more,
-        "findings": await parts.exchanges.findings(session.namespace, row),
-        "followed": {one.compaction.id: followed_fields(one) for one in followed},
-        "force": standing[-1] if standing else None,
-        "nothing": nothing,
-        "made": {one.compaction.id: compaction_fields(one.compaction) for one in made},
-    }
-    return await session.page("session.html", facts)
+    row, parts = await session.row(), session.parts
+    own = await parts.store.journal.settings_of(session.namespace, row.id)
+
+    async def facts() -> dict[str, Any]:
+        made = await parts.store.compactions.of_session(session.namespace, row.id)
+        followed = await parts.exchanges.followed(session.namespace, row) if made else ()
+        standing = [one for one in made if one.undone_at is None]
+        page, more = await parts.exchanges.page(session.namespace, row.id, after, limit)
+        # Made by hand since the newest turn: no turn tells of it yet.
+        is_waiting = bool(page and standing) and standing[-1].created_at > page[0][1].started_at
+        turns = turns_of(page)
+        return {
+            **await _about(session, row),
+            "turns": turns,
+            "is_newest": after == NEWEST,
+            "next": more,
+            "findings": await parts.exchanges.findings(session.namespace, row),
+            "followed": {one.compaction.id: followed_fields(one) for one in followed},
+            "force": standing[-1].compaction.id if standing else None,
+            "is_waiting": is_waiting and page[0][1].compaction != standing[-1].compaction.id,
+            "did": did,
+            "made": {one.compaction.id: compaction_fields(one.compaction) for one in made},
+        }
+
+    return await session.live_page("session.html", (row, own, did), facts)
 
 
 @ui.post("/ui/sessions/{name:path}")
@@ -241,15 +255,17 @@ async def act(session: AskedSession) -> Response:
     match _field(form, "action"):
         case "compact":
             subject = await session.branch(await session.place())
-            end = "" if await session.parts.viewing.by_hand(subject, "") else "?nothing=1"
+            made = await session.parts.viewing.by_hand(subject, "")
+            end = f"?did={made}" if isinstance(made, str) else ""
         case "undo":
             await undo_compaction(session, _field(form, "compaction"))
+            end = "?did=undone"
         case "pin":
-            await pin(session, row, _field(form, "message"))
-            end = "/state"
+            await pin(session, row, message := _field(form, "message"))
+            end = _place(session, message)
         case "unpin":
-            await unpin_message(session, _field(form, "message"))
-            end = "/state"
+            await unpin_message(session, message := _field(form, "message"))
+            end = _place(session, message)
         case "settings":
             try:
                 patch = decoded(_field(form, "patch").encode("latin-1"))
@@ -268,12 +284,24 @@ def _redirect(session: str, end: str) -> Response:
     return Response(status_code=303, headers={"location": f"/ui/sessions/{quote(session)}{end}"})
 
 
+def _place(session: CallersSession, message: str) -> str:
+    """Where the message is that was pinned: on the page that the form was on."""
+    found = _PLACE.search(session.request.headers.get("referer", ""))
+    return f"{found[0]}#pin-{quote(message)}" if found else "/state"
+
+
 def _field(form: Mapping[str, list[str]], name: str) -> str:
     """A field of the form. InvalidParameter when it is missing, or there twice."""
     found = form.get(name, [])
     if len(found) != 1:
         raise InvalidParameter(f"The form needs one field {name}.", param=name)
     return found[0]
+
+
+async def _pinned(session: CallersSession, row: SessionRow) -> set[str]:
+    """The ids of messages pinned by hand."""
+    pins = await session.parts.store.history.pins(session.namespace, row.id)
+    return {context_id(pin.chain) for pin in pins if not pin.is_lifted}
 
 
 async def _about(session: CallersSession, row: SessionRow) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from palimpsest.core.view.outcomes import ViewPart
 from palimpsest.core.wire.envelope import tools_in
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
-from palimpsest.proxy.archive import Cost, PricedExchange, SeenExchange
+from palimpsest.proxy.archive import SeenExchange
 from palimpsest.proxy.compaction_context import CompactionContext
+from palimpsest.storage.exchange_log import LoggedExchange
 
 # Characters and lines of a message on a page, and its calls: so that a page stays below 300 kB.
 _TEXT_CHARS, _TEXT_LINES, _MOST_CALLS = 500, 12, 3
@@ -109,7 +110,7 @@ class TurnRow:
     begins: str | None
 
 
-def turns_of(page: Sequence[PricedExchange]) -> list[TurnRow]:
+def turns_of(page: Sequence[tuple[int, LoggedExchange, float]]) -> list[TurnRow]:
     """The rail, newest first; `begins` is the compaction whose first turn this is."""
     fields = [exchange_fields(*one) for one in page]
     widest = max([one["tokens_full"] or 0 for one in fields], default=0) or 1
@@ -130,7 +131,6 @@ def turn_facts(
     seen: SeenExchange,
     shares: Mapping[Category, int],
     context: CompactionContext,
-    cost: Cost | None,
     before: Sequence[bytes] | None,
     start: int | None,
 ) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def turn_facts(
 
     `context` is the conversation's now, for the marks.
     """
-    fields = exchange_fields(seen.number, seen.exchange, seen.ratio, cost)
+    fields = exchange_fields(seen.number, seen.exchange, seen.ratio)
     most = max(fields["tokens_full"] or 0, fields["tokens"] or 0, context.budget.window.tokens, 1)
     messages = len(seen.talk.messages)
     begin = min(messages, max(0, messages - MOST_ROWS) if start is None else start)
@@ -211,14 +211,11 @@ def share_bars(shares: Mapping[Category, int], most: int) -> list[tuple[Bar, flo
 
 
 def marks_of(context: CompactionContext, most: int) -> list[Bar]:
-    """Target, trigger, ceiling and window as places on a bar of `most` tokens."""
+    """Target, trigger, ceiling (none while the policy is off) and window, on a bar of `most` tokens."""
     budget = context.budget
-    marks = {
-        "target": budget.for_model(budget.target_tokens),
-        "trigger": budget.for_model(budget.trigger_tokens),
-        "ceiling": budget.for_model(budget.ceiling_tokens),
-        "window": budget.window.tokens,
-    }
+    names = () if context.policy.is_off else ("target", "trigger", "ceiling")
+    marks = {name: budget.for_model(getattr(budget, f"{name}_tokens")) for name in names}
+    marks["window"] = budget.window.tokens
     return [
         Bar(
             name,

@@ -67,7 +67,6 @@ _BLOCK_FACTOR = 3
 # A summary is one in so many tokens of a window up to a size, and one in so many of what exceeds it: the
 # block takes a sixth of the window, and a sixteenth.
 _SUMMARY_PART, _LARGE_WINDOW, _LARGE_PART = 18, 24_000, 48
-_LARGE_SUMMARY = _LARGE_WINDOW // _SUMMARY_PART
 # Tokens below which a summary says nothing useful (A27).
 LEAST_SUMMARY_TOKENS = 200
 # Where the upstream refused only the sum of prompt and max_tokens, a fold leaves messages this share of R.
@@ -102,6 +101,7 @@ class Budget:
     of a record. `gain_tokens`: the least that a compaction must free. `memory_tokens` are those of the memory
     block that the next fold will have.
 
+    `cheap_tokens`: the ceiling, or the price step below it; a larger prompt waits for its compaction.
     `asked` says, for people, what decides the trigger. `ratio`: the model's tokens for one of ours.
     `reads_by`: the tool with which the model reads what a mask leaves out; "" where it has none.
     """
@@ -118,6 +118,7 @@ class Budget:
     summary_tokens: int
     gain_tokens: int
     memory_tokens: int = 0
+    cheap_tokens: int = 0
     asked: str = ""
     ratio: float = 1.0
     reads_by: str = ""
@@ -144,20 +145,20 @@ def budget_of(
     max_output_tokens: int | None,
     ratio: float,
     policy: Policy,
-    step_tokens: int = 0,
+    steps: Sequence[tuple[int, object]] = (),
     lookup_tokens: int = 0,
     unsent_tokens: int = 0,
 ) -> Budget:
     """What a request with this fixed part may hold (see the top of this page).
 
-    `fixed_tokens` are ours; `max_output_tokens` (None or 0 for none) and `step_tokens`, the size above which
-    a prompt costs more (0 for none), are the model's, of which `ratio` make one of ours. A prompt below the
+    `fixed_tokens` are ours; `max_output_tokens` (None or 0 for none) and the sizes in `steps`, ascending,
+    above which a prompt costs more, are the model's, of which `ratio` make one of ours. A prompt below the
     trigger leaves `lookup_tokens` below the ceiling, at most 15 % of R. `unsent_tokens` of the fixed part are
     not in this prompt yet: the trigger is higher by them, as far as the ceiling allows.
     """
-    size = max(_LEAST_ROOM, math.floor(window.tokens / ratio))
+    size = max(_LEAST_ROOM, int(window.tokens / ratio))
     fixed, room = fixed_tokens, max(_LEAST_ROOM, size - fixed_tokens)
-    asked = math.floor((max_output_tokens or 0) / ratio)
+    asked = int((max_output_tokens or 0) / ratio)
     reserve = min(asked, room // _RESERVE_PART) if asked else min(_USUAL_ANSWER, room // _USUAL_PART)
 
     by_window = max(math.ceil(policy.trigger_ratio * size - _ROUNDING), fixed + room // _TRIGGER_PART)
@@ -165,15 +166,20 @@ def budget_of(
     kept_free = policy.trigger_reserve_tokens
     if kept_free and (least := fixed + max(room - kept_free, _LEAST_TRIGGER)) < trigger:
         trigger, said = least, f"{said}, {kept_free:,} kept free"
-    limit = math.floor(policy.trigger_tokens / ratio)
+    limit = int(policy.trigger_tokens / ratio)
     if limit and (limit := max(limit, fixed + limit // _MESSAGES_PART)) < trigger:
         trigger, said = limit, f"{policy.trigger_tokens:,} asked"
     if asked and size - reserve < trigger:
         trigger, said = size - reserve, f"{as_theirs(reserve, ratio):,} kept free for the answer"
-    step = math.floor(step_tokens / ratio) - reserve
-    # A step that the fixed parts nearly reach is paid anyway.
-    if step_tokens and fixed + step // _MESSAGES_PART <= step < trigger:
-        trigger, said = step, f"prompts above {step_tokens:,} cost more"
+    dear = size
+    for above, _ in steps:
+        step = int(above / ratio) - reserve
+        # A step that the fixed parts nearly reach is paid anyway.
+        if fixed + step // _MESSAGES_PART <= step:
+            dear = step + reserve
+            if step < trigger:
+                trigger, said = step, f"prompts above {above:,} cost more"
+            break
     ceiling = min(size, max(trigger, min(fixed + _share(policy.ceiling_ratio, room), size - reserve)))
     if lookup_tokens and ceiling - (free := min(lookup_tokens, _share(_LOOKUP_SHARE, room))) < trigger:
         trigger, said = ceiling - free, f"{said}, {as_theirs(free, ratio):,} kept free for look-ups"
@@ -191,12 +197,9 @@ def budget_of(
     least, for_record = policy.summary_min_tokens, (target - fixed) // _RECORD_PART
     if for_record < least:
         for_record = max(1, min(least, _share(_BLOCK_SHARE, target - fixed)))
+    wanted = min(size, _LARGE_WINDOW) // _SUMMARY_PART + max(0, size - _LARGE_WINDOW) // _LARGE_PART
     if policy.summary_share:
         wanted = _share(policy.summary_share, available)
-    elif size <= _LARGE_WINDOW:
-        wanted = size // _SUMMARY_PART
-    else:
-        wanted = _LARGE_SUMMARY + (size - _LARGE_WINDOW) // _LARGE_PART
     summary = min(max(least, min(policy.summary_max_tokens, wanted)), for_record)
 
     # What lies between F and the trigger, were the trigger at the whole window.
@@ -217,6 +220,7 @@ def budget_of(
         # In proportion where something lowers the trigger: a trigger of 20,000 tokens on a window of a
         # million could otherwise never free enough.
         gain_tokens=_share(policy.min_gain_ratio, min(room, whole)),
+        cheap_tokens=min(ceiling, dear),
         asked=said,
         ratio=ratio,
     )
@@ -230,8 +234,8 @@ def asking_ahead(budget: Budget, policy: Policy, lead_tokens: int) -> Budget:
     if not lead_tokens or policy.precompute_ratio >= policy.trigger_ratio:
         return budget
     trigger, size = budget.trigger_tokens, budget.window_tokens
-    wanted = float(trigger - lead_tokens)
-    mark = _asking_mark(wanted, trigger, budget.target_tokens, policy, size, budget.summary_tokens)
+    most = budget.summary_tokens
+    mark = _asking_mark(trigger - lead_tokens, trigger, budget.target_tokens, policy, size, most)
     return replace(budget, precompute_tokens=mark)
 
 
@@ -251,13 +255,14 @@ def due(tokens: int, unfolded: Sequence[Message], budget: Budget, policy: Policy
 
     "now": at the trigger, of tokens (A02) or of a count (A14), but with fewer messages than the policy's
     least only at the ceiling (D13). "soon": at the mark where a summary is prepared in the background (B03).
-    "later": neither; nothing further needs to be checked. All counts are ours. Nothing else decides this: to
-    add another kind of mark, add a number to `core/policy.py` and a line to `count_reached`.
+    "later": neither, or the policy is off; nothing further needs to be checked. All counts are ours. Nothing
+    else decides this: to add another kind of mark, add a number to `core/policy.py` and a line to
+    `count_reached`.
     """
     is_long = tokens >= budget.trigger_tokens or count_reached(unfolded, policy) is not None
     if is_long and (len(unfolded) >= policy.min_messages or tokens >= budget.ceiling_tokens):
-        return "now"
-    return "soon" if tokens >= budget.precompute_tokens else "later"
+        return "later" if policy.is_off else "now"
+    return "soon" if tokens >= budget.precompute_tokens and not policy.is_off else "later"
 
 
 def count_reached(unfolded: Sequence[Message], policy: Policy) -> str | None:

@@ -1,75 +1,60 @@
-"""What a token costs, and what a prompt costs by the upstream's counts. Pure."""
+"""What a request costs: the prices of its model, and the one function that applies them. Pure."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Any
 
-import msgspec
+from palimpsest.core.wire.chat_answers import Usage
 
-# Prompt tokens served from a cache cost this share of uncached ones with most services (2026).
-CACHED_SHARE = 0.1
-# Output tokens cost four to five times as much as prompt tokens.
-OUTPUT_SHARE = 4.0
-# The bounds hold where prices are read from a document.
-_Price = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+# What tokens cost with most services (2026), where an uncached prompt token costs 1.
+USUAL: Mapping[str, Any] = {"input": 1.0, "cached": 0.1, "written": 1.0, "output": 4.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What one token costs, in any unit: only the ratios matter. All finite and at least 0.
+    """What a million tokens cost, in dollars or the currency of the settings. All finite and at least 0.
 
     `input` is a prompt token not in a cache, `cached` one served from the cache, `written` one that is read
-    and put into the cache (the price of `input` where that costs no more), `output` one that the model
-    writes. A prompt of more than `step_tokens` costs more for each of its tokens; 0: of no size.
+    and put into the cache, `output` one that the model writes, `reasoning` one that it only thinks, None: as
+    much. `request` is the price of one request. `steps`: a request with a prompt of more tokens than one of
+    these numbers, ascending, costs those prices instead, for all of its tokens.
     """
 
-    input: _Price = 1.0
-    cached: _Price = CACHED_SHARE
-    written: _Price = 1.0
-    output: _Price = OUTPUT_SHARE
-    step_tokens: Annotated[int, msgspec.Meta(ge=0, le=10**12)] = 0
+    input: float
+    cached: float
+    written: float
+    output: float
+    reasoning: float | None = None
+    request: float = 0.0
+    steps: tuple[tuple[int, Prices], ...] = ()
+
+    def at(self, prompt_tokens: int) -> Prices:
+        """The prices of a request with a prompt of this size, cached tokens included."""
+        found = self
+        for above, prices in self.steps:
+            if prompt_tokens > above:
+                found = prices
+        return found
 
 
-def prices_of(
-    input_price: float,
-    output_price: float,
-    cached: float | None = None,
-    written: float | None = None,
-    step_tokens: int = 0,
-) -> Prices:
-    """Prices of a model from what is known of it.
+def price(usage: Usage, prices: Prices) -> float | None:
+    """What a request costs that used so much; None where the upstream did not state it.
 
-    Unknown is None: a tenth of the input price for `cached`, the input price for `written`. A model without a
-    price (a local one) gets the default ratios: its work is its cost. Raises ValueError for a negative or
-    infinite price.
+    Of a prompt no more is cached, or put into the cache, than it has.
     """
-    every = (input_price, output_price, cached or 0.0, written or 0.0)
-    if not all(math.isfinite(price) and price >= 0 for price in every):
-        raise ValueError("a price is a finite number of at least 0")
-    if input_price == 0:
-        return Prices()
-    return Prices(
-        input=input_price,
-        cached=CACHED_SHARE * input_price if cached is None else cached,
-        written=input_price if written is None else written,
-        output=output_price,
-        step_tokens=step_tokens,
-    )
-
-
-def prompt_cost(prompt: int, cached: int, written: int, prices: Prices) -> float:
-    """What a prompt costs, of which an upstream says that so much came from its cache, or was put into it.
-
-    No more of either counts than the prompt has.
-    """
-    cached = min(cached, prompt)
-    written = min(written, prompt - cached)
-    plain = prompt - cached - written
-    return plain * prices.input + cached * prices.cached + written * prices.written
-
-
-def dollars_of(prompt: int, cached: int, written: int, completion: int, prices: Prices) -> float:
-    """What so many tokens cost in dollars; of a prompt's as `prompt_cost` counts them."""
-    return (prompt_cost(prompt, cached, written, prices) + completion * prices.output) / 1e6
+    prompt, answer = usage.prompt_tokens, usage.completion_tokens
+    if prompt is None or answer is None:
+        return None
+    of = prices.at(prompt)
+    cached = min(usage.cached_tokens or 0, prompt)
+    written = min(usage.written_tokens or 0, prompt - cached)
+    thought = 0 if of.reasoning is None else min(usage.reasoning_tokens or 0, answer)
+    return (
+        (prompt - cached - written) * of.input
+        + cached * of.cached
+        + written * of.written
+        + (answer - thought) * of.output
+        + thought * (of.reasoning or 0.0)
+    ) / 1e6 + of.request

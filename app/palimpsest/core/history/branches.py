@@ -3,10 +3,11 @@
 A function of the session's tree and its requests.
 
     turn         a request and its answer; its parent is the turn that it continues
-    side branch  it was asked under other instructions than the turn that it continues, or quotes a
-                 conversation, and no question follows it
-    default      the branch that ends with the newest turn that is neither a side branch nor a client's own
-                 compaction
+    list         a first turn and all that continue it; an edit of the first message belongs to its list
+    side branch  it was asked under other instructions than the turn that it continues, adds nothing but
+                 instructions, or quotes a conversation, and no question follows it
+    default      the branch of the main list (most questions, then the earliest) that ends with the newest
+                 turn that is neither a side branch nor a client's own compaction
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from palimpsest.core.history.message import INSTRUCTION_ROLES
 from palimpsest.core.history.quotes import are_alike, are_same_instructions
 
 BranchKind = Literal["main", "side", "edit", "retry", "client_compaction"]
@@ -29,7 +31,7 @@ class TreePoint(NamedTuple):
     """A message on some path, or the end of a rebased list, which has no `role`.
 
     `parent` is the point that it continues; for a rebased list its anchor. `digest` names the message's body,
-    `preamble` the instructions it was sent under.
+    `preamble` the instructions it was sent under. `waits`: an answer with calls.
     """
 
     chain: bytes
@@ -40,6 +42,7 @@ class TreePoint(NamedTuple):
     is_head: bool
     digest: bytes
     preamble: bytes = b""
+    waits: bool = False
 
 
 class BranchRequest(NamedTuple):
@@ -80,7 +83,8 @@ class Texts:
 class _Turn:
     """The requests that ended at one message. `questions`: how many user messages follow from it.
 
-    Where it was asked under several instructions, `preamble` names those of the largest prompt.
+    Where it was asked under several instructions, `preamble` names those of the largest prompt. `goes_on`: a
+    turn follows, or its answer calls tools. `is_aside`: it adds instructions to an answer, and nothing else.
     """
 
     head: bytes
@@ -92,7 +96,10 @@ class _Turn:
     tokens: int
     is_question: bool
     preambles: frozenset[bytes]
+    is_aside: bool
+    goes_on: bool
     parent: _Turn | None = None
+    root: _Turn | None = None
     questions: int = 0
 
 
@@ -106,12 +113,15 @@ class SessionTree:
             self._following[point.parent].append(point)
         self._turns = self._turns_of(requests)
         for turn in self._turns.values():
+            # In the order of their first requests: a parent comes first.
             turn.parent = self._turn_at(self._points[turn.head].parent)
+            turn.root = turn.parent.root if turn.parent else turn
         self._newest = sorted(self._turns.values(), key=lambda turn: turn.arrival, reverse=True)
         for turn in self._newest:
             # Later turns first: what continues a turn came after it.
             if turn.parent is not None:
                 turn.parent.questions += turn.questions + turn.is_question
+                turn.parent.goes_on = True
         self._root = self._main_root()
         self._leaves = self._shown_leaves()
 
@@ -154,6 +164,9 @@ class SessionTree:
             if (point := self._points.get(asked.head)) is None:
                 continue
             before = turns.get(asked.head)
+            if before is not None and not before.mark and asked.mark == "side":
+                # It quotes the conversation's own message.
+                continue
             is_larger = before is None or asked.tokens > before.tokens
             turns[asked.head] = _Turn(
                 head=asked.head,
@@ -166,6 +179,8 @@ class SessionTree:
                 appends=asked.appends or (before is not None and before.appends),
                 tokens=max(asked.tokens, before.tokens if before else 0),
                 is_question=point.role in ("user", ""),
+                is_aside=point.role in INSTRUCTION_ROLES and self._spoken(point.chain) == "assistant",
+                goes_on=any(answer.waits for answer in self._following[asked.head]),
             )
         return turns
 
@@ -184,10 +199,38 @@ class SessionTree:
     def _path(self, chain: bytes) -> set[bytes]:
         return {point.chain for point in self._up(chain)}
 
+    def _spoken(self, chain: bytes) -> str:
+        """The role of the newest message up to this point that is no instruction; "" for none."""
+        return next((point.role for point in self._up(chain) if point.role not in INSTRUCTION_ROLES), "")
+
     def _main_root(self) -> _Turn | None:
-        """The first turn of the main list: most questions follow from it, or else it is the largest."""
-        roots = [turn for turn in self._turns.values() if turn.parent is None]
-        return max(roots, key=lambda t: (t.questions, not t.mark, t.tokens, -t.began), default=None)
+        """The first turn of the main list: most questions follow from it, or else it is the earliest.
+
+        Not one that began while another list waited for a result: a sub-agent's. While no list goes on, the
+        largest: a title may be asked for before its conversation begins.
+        """
+        spans = [
+            (turn.root, turn.parent.arrival, turn.began)
+            for turn in self._turns.values()
+            if turn.parent is not None and not turn.is_question
+        ]
+
+        def rank(first: _Turn) -> tuple[bool, int, bool, bool, int, int]:
+            is_own = not any(
+                root is not first and since < first.began < until for root, since, until in spans
+            )
+            size = 0 if first.goes_on else first.tokens
+            return is_own, first.questions, not first.mark, first.goes_on, size, -first.began
+
+        return max((t for t in self._turns.values() if t.parent is None), key=rank, default=None)
+
+    def _is_main(self, turn: _Turn, texts: Texts) -> bool:
+        """True for a turn of the main list, or of any while none goes on."""
+        if self._root is None or turn.root is None or turn.root is self._root or not self._root.goes_on:
+            return True
+        *_, own = self._up(turn.root.head)
+        *_, main = self._up(self._root.head)
+        return own is main or are_alike(texts.words, own.digest, main.digest)
 
     def _shown_leaves(self) -> list[TreePoint]:
         """The ends of branches, without answers that a later message of the client's replaces."""
@@ -206,7 +249,7 @@ class SessionTree:
 
     def _begin(self, turn: _Turn) -> _Turn:
         """The question that the turn works on; tool results belong to it."""
-        while not turn.is_question and turn.parent is not None:
+        while not (turn.is_question or turn.is_aside) and turn.parent is not None:
             turn = turn.parent
         return turn
 
@@ -234,7 +277,7 @@ class SessionTree:
         if begin.appends or begin.questions:
             # It is continued: a conversation.
             return False
-        if "side" in (begin.mark, turn.mark):
+        if begin.is_aside or "side" in (begin.mark, turn.mark):
             return True
         pairs = self._compared(turn)
         if not pairs:
@@ -252,7 +295,7 @@ class SessionTree:
     def _tip(self, texts: Texts) -> TreePoint | None:
         """The end of the default branch."""
         for turn in self._newest:
-            if not turn.mark and not self._is_side(turn, texts):
+            if not turn.mark and self._is_main(turn, texts) and not self._is_side(turn, texts):
                 return self._end(turn)
         if self._newest:
             return self._end(self._newest[0])
@@ -307,7 +350,7 @@ class SessionTree:
         if own is not None and own.role == "user" and are_alike(texts.words, first.digest, own.digest):
             return "edit"
         if first.parent not in self._points:
-            return "main"
+            return "main" if turn is None or self._is_main(turn, texts) else "side"
         # The head of the first turn at or after it: the messages of one request follow each other.
         while first.chain not in self._turns and (following := self._following[first.chain]):
             first = following[0]

@@ -77,6 +77,8 @@ _ASSISTANT_EXTRAS = _CACHE_HINTS | {
     "provider_specific_fields",
     # The openai SDK's parse() adds it, and returns it when the message object is sent back.
     "parsed",
+    # Frameworks of several agents add it once the answer has come.
+    "name",
     # Front ends and frameworks that keep answers as records send these back with the message.
     "id",
     "created",
@@ -103,6 +105,9 @@ _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 # A reasoning block that vLLM, llama.cpp and others leave at the start of the text.
 _THINK = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
+# Marks of a template at the end of a text.
+_SPECIAL = re.compile(r"(?:\s*<\|[\w-]+\|>)+\Z")
+
 # Arguments nested deeper are compared as raw text. Fixed, so that the form of a message does not depend on
 # the interpreter's stack.
 _ARGUMENT_LEVELS = 200
@@ -125,6 +130,16 @@ def canonical_form(fields: Mapping[str, Any]) -> bytes:
     written: list[bytes] = []
     _write({key: value for key, value in form.items() if not _is_empty(value)}, written)
     return b"".join(written)
+
+
+def is_end_of(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """True when a client has sent this stored answer without its beginning, where a model thinks."""
+    end, whole = (_assistant_text(fields.get("content")) for fields in (sent, stored))
+    if not isinstance(end, str) or not isinstance(whole, str) or not end:
+        return False
+    before, found, after = whole.rpartition(end)
+    is_end = found and not before[-1:].isalnum() and not _SPECIAL.sub("", after)
+    return bool(is_end) and canonical_form({**stored, "content": end}) == canonical_form(sent)
 
 
 def _kept(fields: Any, denied: frozenset[str]) -> Any:

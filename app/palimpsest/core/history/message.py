@@ -6,12 +6,16 @@ stored and forwarded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
+# A compaction of the Responses API, whose content only its maker can read.
+_COMPACTION = re.compile(rb'\A\{.*"type"\s*:\s*"compaction"', re.DOTALL)
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
 RESULT_ROLES = frozenset({"tool", "function"})
 
@@ -24,7 +28,8 @@ class Message:
     (32 bytes) of the canonical form (rules 1 and 2): equal for two spellings of the same message, different
     for any other pair. `tokens` is the exact count in the request's encoding, framing included, images by
     estimate, at least 1. `calls` are the ids of the tool calls that an assistant message opens, in order;
-    `answers` is the id that a tool message answers.
+    `answers` is the id that a tool message answers. `commands`: an answer whose text holds a command;
+    `as_result` is a user's message as the result of one, None for one that does not look like an output.
     """
 
     raw: bytes
@@ -35,11 +40,18 @@ class Message:
     fields: Mapping[str, Any]
     calls: tuple[str, ...] = ()
     answers: str | None = None
+    commands: bool = False
+    as_result: Message | None = None
 
     @property
     def is_instruction(self) -> bool:
         """True for system and developer messages, at any position."""
         return self.role in INSTRUCTION_ROLES
+
+    @property
+    def is_compaction(self) -> bool:
+        """True for an item that an answer of the Responses API gave to continue from."""
+        return b'"compaction"' in self.raw and _COMPACTION.match(self.raw) is not None
 
     @property
     def can_stand_cut(self) -> bool:
@@ -57,9 +69,17 @@ def chain_of(parent: bytes, canonical: bytes) -> bytes:
     return sha256(parent + canonical).digest()
 
 
+# None for most messages: read without a step of the interpreter for each.
+_AS_RESULT = attrgetter("as_result")
+
+
+def _is_preamble(message: Message) -> bool:
+    return message.role == "system" or (message.role == "developer" and not message.is_compaction)
+
+
 def conversation_of(messages: Sequence[Message], seed: bytes) -> Conversation:
     """The conversation in `messages`: leading instructions apart (rule 1), the rest chained from `seed`."""
-    preamble = tuple(takewhile(lambda message: message.is_instruction, messages))
+    preamble = tuple(takewhile(_is_preamble, messages))
     spoken = tuple(messages[len(preamble) :])
     return Conversation(preamble, spoken, chains_of(spoken, seed))
 
@@ -81,7 +101,8 @@ class Conversation:
     `preamble` holds the leading system and developer messages, which are not part of the chain (rule 1).
     `chains[i]` is the 32-byte digest that names `messages[: i + 1]`; it is seeded with the namespace, so that
     equal digests never occur in two namespaces. `names[i]` is the digest under which `messages[i]` is stored,
-    if known; it differs from `chains[i]` where the client's list was rebased (rule 4).
+    if known; it differs from `chains[i]` where the client's list was rebased (rule 4). A user's message that
+    is the output of a command before it is a result here: its role is "tool".
     """
 
     preamble: tuple[Message, ...]
@@ -93,6 +114,13 @@ class Conversation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", self.names or self.chains)
         object.__setattr__(self, "_positions", {c: i for i, c in enumerate(self.chains)})
+        results = tuple(map(_AS_RESULT, self.messages))
+        if any(results):
+            pairs = zip((None, *self.messages), self.messages, results, strict=False)
+            read = [
+                result if result and before and before.commands else said for before, said, result in pairs
+            ]
+            object.__setattr__(self, "messages", tuple(read))
 
     def position(self, chain: bytes) -> int | None:
         """The index in `messages` of the message that `chain` names; None when it is not on this path."""

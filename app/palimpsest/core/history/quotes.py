@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,27 +84,34 @@ _BLOCK = re.compile(
 # A line that names the speaker of a quoted message.
 _SPEAKER = re.compile(r"^\W{0,4}(?:user|human|assistant|ai|model|bot)\b\W{1,4}", re.IGNORECASE | re.MULTILINE)
 # What a front end asks for beside a chat, and what it calls the chat.
-_WANTED = re.compile(
-    r"\b(?:tit(?:le|el|re|olo|ulo)|título|tags?\b|topic|thema|tema|sujet|summar|zusammenfass|résum|resum"
-    r"|riassun|schlagw|stichw|etiquet|étiquet|follow|facts?\b|memor|keyword|quer|заголов|тем)"
-    r"|标题|标签|摘要|总结|主题|タイトル|要約|제목|요약",
-    re.IGNORECASE,
+_NAME = r"\b(?:tit(?:le|el|re|olo|ulo)|título|names?\b|topic|headline)|заголов|标题|命名|タイトル|제목"
+_TITLE = (
+    rf"{_NAME}|\b(?:tags?\b|thema|tema|sujet|summar|recap|zusammenfass|résum|resum|riassun|schlagw|stichw|etiquet"
+    r"|étiquet|memor|тем)|标签|摘要|总结|主题|概括|要約|요약"
 )
-_CHAT = re.compile(
-    r"\b(?:chat|conversa|dialog|discussion|gespräch|unterhaltung|messag|mensa|nachricht|user\b|разговор|диалог)"
-    r"|对话|会話|会话|聊天|대화",
-    re.IGNORECASE,
+_WANTED = re.compile(rf"{_TITLE}|\b(?:follow|facts?\b|keyword|quer)", re.IGNORECASE)
+_TITLE_WANTED, _NAME_WANTED = re.compile(_TITLE, re.IGNORECASE), re.compile(_NAME, re.IGNORECASE)
+_TALK = (
+    r"\b(?:chat|conversa|dialog|discussion|gespräch|unterhaltung|messag|mensa|nachricht|разговор|диалог)"
+    r"|对话|会話|会话|聊天|대화"
 )
+_CHAT = re.compile(rf"{_TALK}|\buser\b", re.IGNORECASE)
+_NAMED_TALK = re.compile(_TALK, re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.\n。]")
 # Bytes of letters and digits, UTF-8, by which the beginning or the end of a message is recognized: some six
 # words, or eleven Chinese characters. A shorter message must be quoted whole, on a line or in a string.
 _PIECE_BYTES = 32
 # Together the pieces of two messages have at least these, and a whole message that is quoted alone these.
+_END_CHARS = 8 * _PIECE_BYTES
 _LEAST_BYTES = 16
 _ALONE_BYTES = 8
 # Seconds between a message and a request that quotes only its beginning.
 _NEAR_SECONDS = 600.0
-# Characters of a request that is compared; no prompt for a title is longer.
+# Characters of a request that is compared; no prompt for a title is longer, and no instructions for one.
 _MOST_CHARS = 400_000
+_TITLING_CHARS = 4_000
+# Characters of one whose form suggests no quotation.
+_MOST_PLAIN_CHARS = 40_000
 _ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|[nrtbf])")
 _NO_LETTERS = re.compile(r"[\W_]+")
 _LINE_END = re.compile(r"\\+n|[\n\"<>]")
@@ -147,8 +154,9 @@ def pieces_of(said: Iterable[Said]) -> Pieces:
     """The beginnings and the ends of messages, short ones whole; of equal ones the newest."""
     pieces: dict[bytes, _Piece] = {}
     for one in sorted(said, key=lambda one: one.at):
-        letters = _letters(one.text)
-        first, last = letters[:_PIECE_BYTES], letters[-_PIECE_BYTES:]
+        # Of a long text the ends alone are read.
+        first = _letters(one.text[:_END_CHARS])[:_PIECE_BYTES]
+        last = _letters(one.text[-_END_CHARS:])[-_PIECE_BYTES:]
         if last:
             pieces[last] = _Piece(first, one.is_answer, last == first, one.at)
             pieces[first] = _Piece(first, one.is_answer, True, one.at)
@@ -159,17 +167,24 @@ def pieces_of(said: Iterable[Said]) -> Pieces:
 class Quotation:
     """The texts of a request without answers; `about_chat`: it asks for something about a chat.
 
-    `opening` is how its first user message begins: a message that begins alike is of one template with it.
+    `opening` is how its first user message begins: a message that begins alike is of one template with it,
+    unless the instructions ask for the title or the like of what they are given (`is_titling`).
     """
 
     texts: tuple[str, ...]
     opening: bytes
     about_chat: bool
+    is_titling: bool
 
     @property
     def may_quote(self) -> bool:
         """True where the form alone suggests a quotation."""
         return self.about_chat or any(_SPEAKER.search(text) for text in self.texts)
+
+    @property
+    def is_short(self) -> bool:
+        """True where it is compared whatever its form."""
+        return sum(map(len, self.texts)) <= _MOST_PLAIN_CHARS
 
     @property
     def is_tagged(self) -> bool:
@@ -196,13 +211,45 @@ def quotation(instructions: Sequence[str], asked: Sequence[str]) -> Quotation | 
     speaks = any(_CHAT.search(text) or _SPEAKER.search(text) for text in texts)
     wants = any(_WANTED.search(text) for text in texts)
     about = any(_BLOCK.search(text) for text in texts) or (speaks and wants)
-    return Quotation(texts, _letters(next(filter(None, asked))[: 8 * _PIECE_BYTES])[:_PIECE_BYTES], about)
+    is_titling = _asks(_TITLE_WANTED, _CHAT, instructions)
+    opening = _letters(next(filter(None, asked))[: 8 * _PIECE_BYTES])[:_PIECE_BYTES]
+    return Quotation(texts, opening, about or is_titling, is_titling)
 
 
-def quoted_bytes(quoting: Quotation, pieces: Pieces, at: float) -> int:
-    """How much of a session the request of time `at` quotes, bytes; 0 where it does not belong to it."""
-    found = {piece for text in quoting.texts for piece in _parts(text) & pieces.keys()}
-    hits = {piece: pieces[piece] for piece in found if pieces[piece].message != quoting.opening}
+def _asks(wanted: re.Pattern[str], talk: re.Pattern[str], texts: Sequence[str]) -> bool:
+    """True where a sentence of short texts asks for something of a chat."""
+    if sum(map(len, texts)) > _TITLING_CHARS:
+        return False
+    sentences = [sentence for text in texts for sentence in _SENTENCE_END.split(text)]
+    return any(wanted.search(each) and talk.search(each) for each in sentences)
+
+
+# Characters of a title, and what stands around it or in its place.
+_TITLE_CHARS = 80
+_TITLE_MEMBER = re.compile(r'"\w*(?:title|name|topic)"\s*:\s*"([^"]+)"', re.IGNORECASE)
+_AROUND_TITLE = re.compile(r"\A(?:<think>.*?</think>|[\s\"'`*#“”„«»]|\btitle:)*", re.DOTALL | re.IGNORECASE)
+_NO_TITLE = frozenset({"none", "no_name", "null", "n/a", "ok"})
+
+
+def title_in(instructions: str, asked: str, answer: str) -> str:
+    """The title that an answer gives to a request that asked for one; "" for any other."""
+    if not any(_asks(_NAME_WANTED, _NAMED_TALK, [text]) for text in (instructions, asked)):
+        return ""
+    if given := _TITLE_MEMBER.search(answer):
+        answer = given[1]
+    title = _AROUND_TITLE.sub("", answer, count=1).strip("\"'`*#“”„«». \n")
+    is_one = len(title) <= _TITLE_CHARS and "\n" not in title and title[:1] not in ("[", "{")
+    return title if is_one and title.lower() not in _NO_TITLE else ""
+
+
+def quoted_bytes(quoting: Quotation, pieces: Pieces, at: float, parts: Set[bytes] | None = None) -> int:
+    """How much of a session the request of time `at` quotes, bytes; 0 where it does not belong to it.
+
+    `parts` are those of its texts, where they are known.
+    """
+    found = pieces.keys() & (_parts(quoting.texts) if parts is None else parts)
+    is_alone = quoting.is_titling and len(quoting.opening) == _PIECE_BYTES
+    hits = {piece: pieces[piece] for piece in found if is_alone or pieces[piece].message != quoting.opening}
     total = sum(map(len, hits))
     if len({hit.message for hit in hits.values()}) > 1 and any(hit.is_answer for hit in hits.values()):
         return total if total >= _LEAST_BYTES else 0
@@ -218,7 +265,8 @@ def quoted_session(quoting: Quotation, said: Iterable[Said], at: float) -> str |
     sessions: dict[str, list[Said]] = {}
     for one in said:
         sessions.setdefault(one.session, []).append(one)
-    sizes = {session: quoted_bytes(quoting, pieces_of(each), at) for session, each in sessions.items()}
+    parts = _parts(quoting.texts)
+    sizes = {name: quoted_bytes(quoting, pieces_of(each), at, parts) for name, each in sessions.items()}
     most = max(sizes.values(), default=0)
     fitting = [session for session, size in sizes.items() if size == most]
     return fitting[0] if most and len(fitting) == 1 else None
@@ -246,7 +294,12 @@ def summarized_answer(message: Message, said: Iterable[Said], session: str | Non
 
 def text_of(message: Message) -> str | None:
     """The text of a message without other content; None for any other message."""
-    content = message.fields.get("content")
+    return text_of_fields(message.fields)
+
+
+def text_of_fields(fields: Mapping[str, Any]) -> str | None:
+    """As `text_of`, of a message's fields."""
+    content = fields.get("content")
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -265,11 +318,13 @@ def _letters(text: str) -> bytes:
     return _NO_LETTERS.sub("", text.casefold()).encode()
 
 
-def _parts(text: str) -> set[bytes]:
+def _parts(texts: Iterable[str]) -> set[bytes]:
     """Every run of so many letters, and every shorter line or string, with and without a label before it."""
-    letters = _letters(text)
-    parts = {letters[at : at + _PIECE_BYTES] for at in range(len(letters) - _PIECE_BYTES + 1)}
-    for line in _LINE_END.split(text):
-        if len(line) < 4 * _PIECE_BYTES:
-            parts.update(_letters(part) for part in (line, *_COLON.split(line, maxsplit=1)[1:]))
+    parts: set[bytes] = set()
+    for text in texts:
+        letters = _letters(text)
+        parts.update(letters[at : at + _PIECE_BYTES] for at in range(len(letters) - _PIECE_BYTES + 1))
+        for line in _LINE_END.split(text):
+            if len(line) < 4 * _PIECE_BYTES:
+                parts.update(_letters(part) for part in (line, *_COLON.split(line, maxsplit=1)[1:]))
     return parts

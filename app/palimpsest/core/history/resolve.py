@@ -203,7 +203,7 @@ def _line_at(point: StoredPoint, found_by: FoundBy) -> _Line:
 def _answers_in(conversation: Conversation, start: int) -> tuple[bytes, ...]:
     """The assistant messages after the prefix, newest first, each digest once."""
     rest = reversed(conversation.messages[start:])
-    return tuple(dict.fromkeys(m.canonical for m in rest if m.role == "assistant"))
+    return tuple(dict.fromkeys(m.canonical for m in rest if m.role == "assistant" or m.is_compaction))
 
 
 def _anchored(wanted: Sequence[bytes], facts: RequestFacts, lookups: Lookups) -> _Line:
@@ -249,7 +249,7 @@ def _rebased(conversation: Conversation, line: _Line, lookups: Lookups) -> Place
     rows = _by_canonical([k for k in lookups.relayed or () if k.session == line.session])
     for index in range(len(conversation.messages) - 1, line.start.depth - 1, -1):
         message = conversation.messages[index]
-        if message.role == "assistant" and (same := rows[message.canonical]):
+        if same := rows.get(message.canonical):
             anchor = max(same, key=lambda k: k.arrival)
             break
     else:

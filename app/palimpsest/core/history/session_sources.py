@@ -1,11 +1,13 @@
-"""Where a request names its session: headers, the path, body fields."""
+"""Where a request names its session (headers, the path, body fields) and the program that sent it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
+from urllib.parse import urlsplit
 
 from palimpsest.errors import InvalidField
 
@@ -58,7 +60,7 @@ def session_name_of(
     printable. Such a value elsewhere is ignored: it is meant for another program, which would accept the
     request.
     """
-    sent = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in headers}
+    sent = {name.decode("latin-1").lower(): _text(value).strip() for name, value in headers}
     for carrier, name in ((OWN_HEADER, sent.get(OWN_HEADER)), ("path", path_session)):
         if name:
             if not is_name(name):
@@ -70,6 +72,51 @@ def session_name_of(
         if isinstance(value, str) and is_name(value):
             return SessionName(value, carrier, may_append=False)
     return None
+
+
+def _text(value: bytes) -> str:
+    """A header's value: UTF-8, as clients write names, or else the latin-1 of older ones."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+# Products of a user agent that name a language or a browser, and those that name a library for requests.
+_NO_PROGRAM = re.compile(
+    r"(?:python|node(?:\.js)?|js|deno|bun|runtime|java|ruby|php|go|mozilla|applewebkit|gecko|chrome|safari"
+    r"|electron|edg|[\d.]+)(?:/|\Z)",
+    re.IGNORECASE,
+)
+_LIBRARY = re.compile(
+    r"(?:(?:async)?openai|axios|node-fetch|undici|aiohttp|(?:python-)?httpx|python-requests|okhttp|reqwest"
+    r"|go-http-client|apache-httpclient|java-http-client|got|guzzlehttp|ai-sdk)(?:/|\Z)",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(r"\([^)]*\)")
+
+
+def program_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """The program that sent a request; None where nothing names one.
+
+    By its X-Title; else the first product of its user agent that is no language, browser or library; else the
+    site that it was sent from; else its library, or OpenAI's by that one's own headers.
+    """
+    sent = dict(reversed(headers))
+    if title := sent.get(b"x-title"):
+        return _text(title)
+    products = _COMMENT.sub("", sent.get(b"user-agent", b"").decode("latin-1")).split()
+    named = [each for each in products if not _NO_PROGRAM.match(each)]
+    for each in named:
+        if not _LIBRARY.match(each):
+            return each
+    try:
+        site = urlsplit(sent.get(b"http-referer", sent.get(b"referer", b"")).decode("latin-1")).hostname
+    except ValueError:
+        site = None
+    language, version = (sent.get(b"x-stainless-" + name) for name in (b"lang", b"package-version"))
+    library = f"openai-{_text(language)}/{_text(version or b'')}" if language else None
+    return site or next(iter([*named, *([library] if library else products)]), None)
 
 
 def is_name(value: str) -> bool:

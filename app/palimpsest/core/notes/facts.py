@@ -147,9 +147,9 @@ def _frame(sentence: str) -> str:
     low = _UNSPACED.sub(lambda run: f" {' '.join(run[0])} ", sentence.lower())
     words = _QUOTED.sub(" 0 ", low).split()
     stripped = [word.strip(_MARKS) for word in words]
-    months, days = entries("months"), entries("weekdays")
+    dates = entries("dates")
     values = [
-        bool(_MAY_HOLD_VALUE.search(word)) or bare in months or bare in days
+        bool(_MAY_HOLD_VALUE.search(word)) or bare in dates
         for word, bare in zip(words, stripped, strict=True)
     ]
     if len(words) > _LONGEST_FRAME or sentence[-1:] in ("?", "？") or not any(values):
@@ -195,7 +195,7 @@ def share_of(sentence: str) -> float:
 def details_in(sentence: str) -> int:
     """How many kinds of detail a sentence has, at most 4: a number, a name, a quotation, a time."""
     words = {word.strip(_MARKS) for word in plain(sentence).split()}
-    is_timed = any(not words.isdisjoint(entries(key)) for key in ("months", "weekdays", "times"))
+    is_timed = any(not words.isdisjoint(entries(key)) for key in ("dates", "times"))
     found = (_TOLD_NAME.search(sentence), _QUOTED.search(sentence), is_timed, any(map(str.isdigit, sentence)))
     return sum(map(bool, found))
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 CODES = ("en", "de", "fr", "es", "pt", "it", "nl", "pl", "ru", "ja", "zh", "ko")
 # Written without spaces between words.
 _UNSPACED = ("zh", "ja")
-KEYS = ("words", "leads", "assent", "filler", "offer", "request", "months", "weekdays", "times", "intends")
+KEYS = ("words", "leads", "assent", "filler", "offer", "request", "dates", "times", "intends")
 _BETWEEN_WORDS = r"[\s\"':]+"
 _TYPOGRAPHIC = str.maketrans("’‘＇", "'''")
 

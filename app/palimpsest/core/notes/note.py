@@ -30,6 +30,11 @@ class Note:
     name: str = ""
     date: str = ""
 
+    @property
+    def said(self) -> str:
+        """The text, with its speaker in a group chat."""
+        return f"{self.name}: {self.text}" if self.name else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Notes:

@@ -73,11 +73,6 @@ _WRITTEN_CALL = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _THOUGHT = re.compile(r"^thoughts?:\s*", re.IGNORECASE | re.MULTILINE)
-_OUTPUT = re.compile(
-    r"\s*(?:<(?:returncode|exit_?code|output|stdout|stderr|observation|result|tool_response|function_results?)\b"
-    r"|(?:observation|(?:command |execution )?(?:output|results?)|stdout|exit code|return ?code)s?\s*[:\n])",
-    re.IGNORECASE,
-)
 _MARKS = {"done": "[x]", "doing": "[in progress]", "open": "[ ]", "dropped": "[dropped]"}
 _OUTCOMES = {True: "ok", False: "failed", None: "no outcome yet"}
 
@@ -179,16 +174,13 @@ def _read(reading: _Reading, messages: Iterable[Message]) -> None:
         reading.place = reading.read
         reading.read += 1
         if message.role in RESULT_ROLES:
-            if call := reading.calls.pop(message.answers or "", None):
+            if call := reading.calls.pop(message.answers or "", None) or reading.written:
                 _read_result(reading, call, text_of(message))
+            reading.written = None
         elif message.role == "assistant":
             _read_assistant(reading, message)
         elif message.role == "user":
-            text = _clean(message).strip()
-            if (call := reading.written) and _OUTPUT.match(text):
-                _read_result(reading, call, text)
-            else:
-                _read_user(reading, text, str(message.fields.get("name") or ""))
+            _read_user(reading, _clean(message).strip(), str(message.fields.get("name") or ""))
             reading.written = None
         elif message.is_instruction and reading.turn:
             for rule in rules_in(_clean(message)):

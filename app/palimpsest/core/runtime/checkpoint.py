@@ -102,10 +102,10 @@ def gist_of(messages: Iterable[Message], lines_kept: int = LINES_KEPT) -> Gist:
         return tuple(filter(None, cut))[-lines_kept:]
 
     return Gist(
-        decisions=lines(note.text for note in decisions),
-        open_loops=lines(note.text for note in (*failed, *notes.of("open"), *running)),
-        next_actions=lines((*tasks, *(f"Answer: {note.text}" for note in running))),
-        key_findings=lines(note.text for note in sorted(told, key=lambda note: note.place)),
+        decisions=lines(note.said for note in decisions),
+        open_loops=lines(note.said for note in (*failed, *notes.of("open"), *running)),
+        next_actions=lines((*tasks, *(f"Answer: {note.said}" for note in running))),
+        key_findings=lines(note.said for note in sorted(told, key=lambda note: note.place)),
     )
 
 

@@ -24,9 +24,17 @@ from palimpsest.errors import SummaryRejected
 _LEAST_CHARS = 50
 # An answer must be smaller than what it replaces by at least this share of that (F12).
 _LEAST_GAIN = 0.1
-_THINK = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
+# What stands before the end of its thoughts at the start of a line is a model's reasoning.
+_THINK = re.compile(
+    r"\A\s*<(think|thinking|reasoning)>.*?</\1>\s*|\A(?:.*?\n)?[ \t]*</(?:think|thinking|reasoning)>\s*",
+    re.DOTALL | re.IGNORECASE,
+)
 # Code and quotations: tags in them are text.
-_QUOTED = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"")
+_QUOTED = re.compile(
+    r"^ *```.*?^ *```|`[^`\n]*`|\"[^\"\n]*\""
+    r"|\u201c[^\u201d\n]*\u201d|\u00ab[^\u00bb\n]*\u00bb|(?<!\w)'[^'\n]*'(?!\w)",
+    re.DOTALL | re.MULTILINE,
+)
 _REASONING_OR_CALL = re.compile(
     r"</?(?:think|thinking|reasoning|scratchpad|tool_call|function_calls?|invoke|tool_use)\b|<function="
     r"|\[TOOL_CALLS\]|<\|(?:channel|start|im_start|tool)",
@@ -102,7 +110,8 @@ def accepted(
         raise SummaryRejected("the summarizer called a tool")
     if reply.finish_reason not in ("stop", "length"):
         raise SummaryRejected(f"the summarizer did not finish: {reply.finish_reason or 'no finish reason'}")
-    text = _THINK.sub("", reply.text, count=1).strip()
+    thought = _THINK.match(_QUOTED.sub(lambda code: " " * len(code[0]), reply.text))
+    text = reply.text[thought.end() if thought else 0 :].strip()
     if reply.finish_reason == "length":
         text = whole_part(text)
     # A request on the conversation's own prompt has its instructions in the question.

@@ -83,9 +83,11 @@ def record_block(
     for_record = room * (1 - by_code)
     while room > 0:
         shown = cut_to_room(record, int(for_record), count)
+        # What a record loses to the user's rules is not for other notes.
+        most = cut_to_room(record, int(room * (1 - by_code)), count)
         said = RecordLines("\n".join((shown.text, shown.state, *record.rules)), source.task)
         free = max(0, room - record_tokens(record, count))
-        rest = max(int(room * by_code), room - record_tokens(shown, count))
+        rest = max(int(room * by_code), room - record_tokens(most, count))
         # A record that names as much as notes do keeps its room: only floors may take some of it. No record
         # loses all of it.
         pieces = free if by_code <= _FLOORS_SHARE else max(free, by_code * room)

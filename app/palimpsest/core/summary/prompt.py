@@ -107,7 +107,7 @@ def chat_of(system: str, user: str) -> tuple[bytes, ...]:
 
 
 def transcript_line(number: int, message: Message, clamps: Clamps) -> str:
-    """One message of a transcript: role, number from 1, text and calls, cut per role (A19, A20)."""
+    """One message of a transcript: role, speaker, number from 1, text and calls, cut per role (A19, A20)."""
     user, assistant, result, call_chars = clamps
     limit = {"user": user, "tool": result}.get(message.role, assistant)
     parts = [cut_to(without_secrets(text_without_data(message)).strip(), limit)]
@@ -116,7 +116,9 @@ def transcript_line(number: int, message: Message, clamps: Clamps) -> str:
         for call in calls_of(message)
     ]
     text = "\n".join(filter(None, parts)) or "(empty)"
-    return f"{message.role.upper()} [{number}]: {text}"
+    name = message.fields.get("name")
+    speaker = f" {clean(name)}" if isinstance(name, str) and message.role in ("user", "assistant") else ""
+    return f"{message.role.upper()}{speaker} [{number}]: {text}"
 
 
 def as_read(

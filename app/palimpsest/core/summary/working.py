@@ -137,6 +137,8 @@ def working_state(messages: Sequence[Message], max_tool_results: int) -> Working
         text = clean(text_of(message))
         if message.role == "user":
             said = _CLIENTS.sub("", text[:_READ_CHARS]).strip()
+            if said and (name := message.fields.get("name")):
+                said = f"{clean(str(name))}: {said}"
             if not state.task:
                 state.task = cut_middle(said, _TASK_CHARS)
             elif len(said) >= _LEAST_REQUIREMENT:

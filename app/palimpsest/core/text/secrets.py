@@ -7,9 +7,13 @@ plain URLs.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from palimpsest.core.text.fence import sendable
 from palimpsest.core.text.message_text import without_data
+from palimpsest.core.wire.credentials import USUAL_NAMES, RawHeaders, bearer_token
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.errors import InvalidJson
 
 REMOVED = "[secret removed]"
 
@@ -130,3 +134,23 @@ def without_secrets(text: str) -> str:
         if shape.sign.search(low):
             text = shape.pattern.sub(shape.replacement, text)
     return text
+
+
+# The message in an error's JSON.
+_MESSAGE = re.compile(rb'"(?:message|detail|error)"\s*:\s*("(?:[^"\\]|\\.)+")')
+# Of an error, bytes that are read and characters that are kept. Shorter values of headers are no keys.
+_READ_BYTES, _KEPT_CHARS, _KEY_CHARS = 65_536, 500, 4
+
+
+def error_words(body: bytes, headers: RawHeaders) -> str:
+    """An upstream's error in its own words, on one line: the message, else the body; at most 500 characters.
+
+    Without key-shaped strings, and without the keys in `headers`, whatever their form.
+    """
+    said = body[:_READ_BYTES].decode("utf-8", "replace")
+    with suppress(InvalidJson):
+        said = str(decoded(found[1])) if (found := _MESSAGE.search(body[:_READ_BYTES])) else said
+    for _, value in USUAL_NAMES.only(headers):
+        if len(key := bearer_token(value.decode("latin-1"))) >= _KEY_CHARS:
+            said = said.replace(key, REMOVED)
+    return " ".join(clean(said).split())[:_KEPT_CHARS]

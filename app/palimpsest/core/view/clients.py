@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.core.history.message import Conversation, Message
-from palimpsest.core.history.quotes import text_of
+from palimpsest.core.history.quotes import Said, pieces_of, quotation, quoted_bytes, text_of
+from palimpsest.core.notes.sentences import prose_of
 
 # Tags of the blocks that harnesses write. A message of such blocks alone is set-up.
 _TAGS = (
@@ -30,6 +31,8 @@ _OPENINGS = (
     "this is qwen code. we are setting up",
     "this is gemini cli. we are setting up",
 )
+# A line of at most three words that a harness puts before a person's: "New task:".
+_HEADING = re.compile(r"\A[\W_]*(?:\w+ ?){1,3}:[ \t]*\n\s*")
 # Characters. "Got it. Thanks for the context!" is an acknowledgement; an answer to a task is longer.
 _ACKNOWLEDGEMENT_CHARS = 200
 # Messages examined at most: a harness sends only a few.
@@ -66,10 +69,36 @@ def opening_of(conversation: Conversation) -> Opening:
     return Opening((), users[0] if users else None) if task is None else Opening(tuple(setup), task)
 
 
+def first_words(texts: Sequence[str]) -> str:
+    """Of the first user messages the one that a person wrote, without a harness's blocks and headings.
+
+    "" where a harness wrote them all.
+    """
+    every = [(text, _HEADING.sub("", prose_of(text).strip())) for text in texts if not _is_setup(text)]
+    for place, (text, words) in enumerate(every):
+        later = [Said("", each, False, 0.0) for each, _ in every[place + 1 :]]
+        asking = quotation((), [text])
+        is_asked = asking is not None and asking.about_chat
+        is_harness = (
+            is_asked
+            and asking is not None
+            and (
+                asking.is_tagged
+                or (later and (words.endswith(":") or quoted_bytes(asking, pieces_of(later), 0.0)))
+            )
+        )
+        if words and not is_harness:
+            return words
+    return ""
+
+
+def _is_setup(text: str) -> bool:
+    return text.lstrip()[:80].lower().startswith(_OPENINGS) or _BLOCKS.fullmatch(text) is not None
+
+
 def _setup_size(messages: Sequence[Message], index: int) -> int:
     """How many messages from `index` on are set-up: 0, the message alone, or it and its acknowledgement."""
-    text = text_of(messages[index]) or ""
-    if not (text.lstrip()[:80].lower().startswith(_OPENINGS) or _BLOCKS.fullmatch(text)):
+    if not _is_setup(text_of(messages[index]) or ""):
         return 0
     following = messages[index + 1] if index + 1 < len(messages) else None
     if following is None or following.role != "assistant":

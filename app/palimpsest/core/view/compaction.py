@@ -41,11 +41,15 @@ _EFFORT = frozenset({"passes", "run_id", "guard_tokens", "spent"})
 
 
 class SpentTokens(NamedTuple):
-    """Tokens that the calls for a summary took; `cached` is the part of `prompt` that a cache served."""
+    """Tokens that the calls for a summary took; `cached` is the part of `prompt` that a cache served.
+
+    `cost`: in the currency of the prices of then; None where these were unknown.
+    """
 
     prompt: int
     cached: int
     completion: int
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +145,14 @@ class Compaction:
     @property
     def spent(self) -> SpentTokens | None:
         """What its text took, rejected answers of the same run included; None where it was not kept."""
-        found = json.loads(self.details).get("spent") if b'"spent"' in self.details else None
+        found = json.loads(self.details).get("spent")
         return SpentTokens(*found) if found else None
+
+    @property
+    def cost(self) -> float | None:
+        """What the calls for its text cost; 0 where code wrote it, None where that was not known."""
+        spent = self.spent
+        return 0.0 if self.author != "model" else spent and spent.cost
 
     def owing_entry(self) -> Compaction:
         """The same compaction, whose record lacks an entry that a model was expected to write."""

@@ -106,10 +106,12 @@ def with_newest(situation: PlanInput, draft: FoldDraft, goal: Goal) -> FoldDraft
     """The draft with the newest exchanges in its tail, where the prompt then takes at most `goal.most`.
 
     To reach the target, the summary shrinks to at least two summary budgets (the model's record, and what
-    code extracts), after an overflow to one. An exchange without room beside it is folded.
+    code extracts), after an overflow of a window that is a guess to one. An exchange without room beside it
+    is folded.
     """
     sizes, summary_tokens = draft.limits.sizes, situation.budget.summary_tokens
-    least = summary_tokens if goal.trigger == "overflow" else 2 * summary_tokens
+    is_guess = goal.trigger == "overflow" and not situation.budget.window.is_known
+    least = summary_tokens if is_guess else 2 * summary_tokens
     starts = {group.start for group in situation.groups}
     asked = [i for i, message in enumerate(situation.conversation.messages) if message.role == "user"]
     # Kept with the draft that chose it: messages that are kept only for their path.

@@ -63,9 +63,9 @@ class Fold:
 
     `since`: messages `[:since]` are folded already, and the current summary is an input of the new one.
     `masks` are all masks in force afterwards. The new summary block may have at most `summary_tokens`.
-    `target_tokens` is the size that the view should have. `fits_now`: the current view can still be sent, so
-    that nobody need wait for the summary. `memory_tokens`: room for the session's memory block; 0: it is left
-    out. `leaves_tokens`: the expected prompt after the fold.
+    `target_tokens` is the size that the view should have. `fits_now`: the current view can still be sent, and
+    below a step of the price, so that nobody need wait for the summary. `memory_tokens`: room for the
+    session's memory block; 0: it is left out. `leaves_tokens`: the expected prompt after the fold.
     """
 
     cut: int

@@ -440,7 +440,7 @@ def _fold_of(situation: PlanInput, draft: FoldDraft, goal: Goal) -> Fold:
         target_tokens=goal.target,
         trigger=goal.trigger,
         reason=situation.reason(goal.trigger),
-        fits_now=situation.total <= situation.budget.ceiling_tokens,
+        fits_now=situation.total <= situation.budget.cheap_tokens,
         memory_tokens=situation.budget.memory_tokens,
         leaves_tokens=_expected_after(situation, draft),
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
-from palimpsest.core.wire.chat_answers import Assembly, QuestionAnswer, parse_answer, text_of, usage_of
+from palimpsest.core.wire.chat_answers import Assembly, parse_answer
 from palimpsest.core.wire.json_text import encoded
-from palimpsest.core.wire.request import ChatRequest, Members, RequestBody, RequestLimits, Unaccepted, Wire
+from palimpsest.core.wire.request import ChatRequest, RequestBody, RequestLimits, Unaccepted, Wire
 from palimpsest.core.wire.responses.translation import translated_to_chat
 
 
@@ -51,28 +50,6 @@ def _may_add_tools(request: ChatRequest) -> bool:
     return request.shape.last("functions") is None and request.n == 1
 
 
-def _question_fields(messages: Sequence[bytes], behind: Members | None) -> dict[str, Any]:
-    """On this API a prompt is messages and tools only: there are no other members to repeat."""
-    del behind
-    return {"messages": [msgspec.Raw(message) for message in messages]}
-
-
-def _question_answer(payload: Any) -> QuestionAnswer | None:
-    """The first choice of a complete answer; None without one."""
-    choices = payload.get("choices") if isinstance(payload, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        return None
-    finish = choice.get("finish_reason")
-    return QuestionAnswer(
-        text_of(message.get("content")),
-        finish if isinstance(finish, str) else None,
-        bool(message.get("tool_calls") or message.get("function_call")),
-        usage_of(payload.get("usage")),
-    )
-
-
 CHAT = Wire(
     path="/chat/completions",
     listed="messages",
@@ -90,7 +67,6 @@ CHAT = Wire(
     answer_start=b"{",
     translated=translated_to_chat,
     answer_limit="max_tokens",
-    question_fields=_question_fields,
-    prompt_members=lambda _: (),
-    question_answer=_question_answer,
+    question_fields=lambda messages, _: {"messages": [msgspec.Raw(message) for message in messages]},
+    stream_fields={"stream": True, "stream_options": {"include_usage": True}},
 )

@@ -6,6 +6,7 @@ Nothing here raises: an upstream may send anything. Deltas are summed by the rul
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any, Literal
 from palimpsest.core.wire.json_spans import raw_elements, raw_members, refuse_deeper
 from palimpsest.core.wire.json_text import decoded, encoded, verify
 from palimpsest.errors import InvalidJson
+
+_GIVEN_UP = re.compile(r"error|abort|cancel|interrupt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,11 @@ class AnsweredChoice:
     index: int
     message_body: bytes
     finish_reason: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """False where the reason says that the answer was given up: "error", "network_error", "abort"."""
+        return not _GIVEN_UP.search(self.finish_reason or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +197,12 @@ class DeltaSum:
     one are appended), everything else replaced; null is ignored. The same holds for unknown fields.
     """
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_fields", "_places")
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
+        # By index as stated: the newest call there, by its index among all.
+        self._places: dict[int, int] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -210,8 +220,30 @@ class DeltaSum:
                 known.pieces.append(value)
                 continue
             if key == "tool_calls" and isinstance(value, list):
-                value = [_placed(item, known) for item in value]
+                for call in value:
+                    self._fields[key] = _sum(key, self._fields.get(key), [self._placed(call)])
+                continue
             self._fields[key] = _sum(key, known, value)
+
+    def _placed(self, call: Any) -> Any:
+        """A tool call delta with the index of its call among all.
+
+        Another id at an index, or a name where the arguments are complete, begins another call: some servers
+        give all calls the index 0. Without an index, which Gemini's compatible endpoint leaves out, an id
+        does.
+        """
+        if not isinstance(call, dict):
+            return call
+        calls = self._fields.get("tool_calls") or []
+        free, stated = max(map(_order, calls), default=-1) + 1, _index(call)
+        if stated is None:
+            return call | {"index": free if call.get("id") or not free else free - 1}
+        at = self._places.get(stated, free if stated in self._places.values() else stated)
+        if any(_order(each) == at and _is_another(call, each) for each in calls):
+            same = (_order(each) for each in calls if call.get("id") and str(each.get("id")) == call["id"])
+            at = next(same, free)
+        self._places[stated] = at
+        return call | {"index": at}
 
     def message(self) -> bytes:
         """The message as JSON, in the shape of an answer that was not streamed.
@@ -307,15 +339,14 @@ def _sum_with_list(old: list[Any], new: Any) -> list[Any]:
     return old
 
 
-def _placed(call: Any, known: Any) -> Any:
-    """A tool call delta with an index. Without one, it starts a new call if it has an id, else continues one.
-
-    Gemini's compatible endpoint sends complete calls without an index.
-    """
-    if not isinstance(call, dict) or _index(call) is not None:
-        return call
-    newest = max(map(_order, known), default=-1) if isinstance(known, list) else -1
-    return call | {"index": newest + 1 if call.get("id") or newest < 0 else newest}
+def _is_another(call: dict[str, Any], taken: dict[str, Any]) -> bool:
+    """True when the delta begins another call than the one so far, `taken`."""
+    ident, function = call.get("id"), call.get("function")
+    name = function.get("name") if isinstance(function, dict) else call.get("custom")
+    said = str((taken.get("function") or {}).get("arguments") or "")
+    is_whole = said.endswith("}") and isinstance(said_in(said.encode()), dict)
+    known = str(taken.get("id") or "")
+    return ident != known if ident and known else bool(name and is_whole)
 
 
 def _index(item: Any) -> int | None:
@@ -332,13 +363,14 @@ def _order(item: Any) -> int:
 class Verdict:
     """What one frame's data means.
 
-    `finishes`: it gives the last choice its finish_reason; it and all later frames are held until
-    the commit (rule 15). `usage`: it carries counts and no choice, and is only for a client that
-    asked for them. `done`: it is `[DONE]`. `error`: it reports a failure; the answer is incomplete.
-    `opens`: it announces an answer without any of its content.
+    `finishes`: it gives the last choice its finish_reason; it and all later frames are held until the commit
+    (rule 15). `goes_on`: it carries more of an answer that had finished. `usage`: it carries counts and no
+    choice, and is only for a client that asked for them. `done`: it is `[DONE]`. `error`: it reports a
+    failure; the answer is incomplete. `opens`: it announces an answer without any of its content.
     """
 
     finishes: bool = False
+    goes_on: bool = False
     usage: bool = False
     done: bool = False
     error: bool = False
@@ -372,7 +404,7 @@ class Sum(ABC):
     """Sums the frames of one streamed answer.
 
     `usage` are the latest counts the upstream stated. `error` is the data of the first frame that reported a
-    failure. `unreadable` counts frames whose data was not a JSON object: with any, the sum may lack text.
+    failure. `unreadable` counts frames that should be objects and cannot be read: the sum lacks their text.
     `is_done` is true after `[DONE]`. `response_id` is the id by which a later request may continue the
     answer, None for chat completions.
     """
@@ -410,8 +442,7 @@ class Sum(ABC):
 
     def _add_invalid(self, said: Any, data: bytes) -> Verdict:
         """Handles data that is not a JSON object."""
-        del said, data
-        self.unreadable += 1
+        self.unreadable += said is None and data.lstrip().startswith(b"{")
         return ORDINARY
 
     def _failed(self, data: bytes) -> Verdict:
@@ -458,7 +489,11 @@ class Assembly(Sum):
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
                 self._extend(choice, position)
-        return FINISHES if self._finished and self.is_finished and not was_finished else ORDINARY
+        if was_finished:
+            deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict)]
+            goes_on = any(value for delta in deltas if isinstance(delta, dict) for value in delta.values())
+            return Verdict(finishes=True, goes_on=True) if goes_on else ORDINARY
+        return FINISHES if self._finished and self.is_finished else ORDINARY
 
     def _extend(self, part: dict[str, Any], position: int) -> None:
         index = part.get("index")

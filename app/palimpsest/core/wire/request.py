@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from palimpsest.core.wire.chat_answers import QuestionAnswer, Sum, UnreadableAnswer, WholeAnswer
+from palimpsest.core.wire.chat_answers import Sum, UnreadableAnswer, WholeAnswer
 from palimpsest.core.wire.compaction_items import MANAGEMENT, is_ours, with_plain_summaries
 from palimpsest.core.wire.json_spans import ObjectOutline, Span, is_plain, members_of, outline, refuse_deeper
 from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, array_of, decoded, verify
@@ -168,6 +168,17 @@ class NotRecorded:
 
 
 Members = tuple[tuple[str, bytes], ...]
+# What a question of ours must not repeat: the prompt and the length and form of its answer, its tools, what
+# is stored, and how it is delivered. Everything else chooses how the model runs (rule 46).
+_NOT_ASKED = """
+add_generation_prompt audio background best_of context_management continue_final_message conversation ebnf
+echo function_call functions grammar guided_choice guided_grammar guided_json guided_regex include input
+json_schema logit_bias logprobs max_completion_tokens max_new_tokens max_output_tokens max_tokens
+max_tool_calls messages metadata min_tokens modalities model n n_predict plugins prediction
+previous_response_id prompt_logprobs regex response_format search_parameters stop stop_token_ids store
+stream stream_options structured_outputs tool_choice tools top_logprobs truncation web_search_options
+"""
+_OURS = frozenset(_NOT_ASKED.split())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,8 +199,7 @@ class Wire:
     API, byte for byte if it came by this API; None when it has no exact counterpart.
 
     Questions of our own: `answer_limit` is the member that bounds an answer. `question_fields` hold the
-    messages and, behind a client's prompt, its other members. `prompt_members` are those members of a
-    request, None when they are not known. `question_answer` reads an answer.
+    messages, which may ride on a client's prompt; `stream_fields` ask for a stream with its usage.
     """
 
     path: str
@@ -208,9 +218,8 @@ class Wire:
     answer_start: bytes
     translated: Callable[[bytes], bytes | None]
     answer_limit: str
-    question_fields: Callable[[Sequence[bytes], Members | None], dict[str, Any]]
-    prompt_members: Callable[[ChatRequest | None], Members | None]
-    question_answer: Callable[[Any], QuestionAnswer | None]
+    question_fields: Callable[[Sequence[bytes], bool], dict[str, Any]]
+    stream_fields: Mapping[str, Any]
 
     @property
     def name(self) -> str:
@@ -325,6 +334,16 @@ class ChatRequest:
         raws = {key: fields.raw(key) or b"" for key in keys}
         return {key: decoded(raw) for key, raw in raws.items() if 0 < len(raw) <= _MEMBER_BYTES}
 
+    @property
+    def question_members(self) -> Members:
+        """The raw members that a question of ours repeats, in their order; no form of answers (a schema)."""
+        spelled = [(member.key, self.body[member.start : member.end]) for member in self.shape.members]
+        return tuple(
+            (name, raw)
+            for name, raw in spelled
+            if name not in _OURS and raw != b"null" and (name != "text" or not _has_format(raw))
+        )
+
     def _edits_without(self, keys: Collection[str]) -> list[Edit]:
         """The edits that put in the upstream's model and remove members, each with one adjacent comma."""
         edits = [] if self.upstream_model is None else model_edit(self.shape, self.upstream_model)
@@ -338,6 +357,12 @@ class ChatRequest:
             comma = self.body.find(b",", end) if first < len(members) else end - 1
             edits.append((self.body.index(b"{") + 1, comma + 1, b""))
         return edits
+
+
+def _has_format(raw: bytes) -> bool:
+    text = decoded(raw)
+    form = text.get("format") if isinstance(text, dict) else None
+    return isinstance(form, dict) and form.get("type") != "text"
 
 
 def edited(text: bytes, edits: Sequence[Edit]) -> bytes:

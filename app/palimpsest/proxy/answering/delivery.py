@@ -13,18 +13,18 @@ from typing import Literal
 from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import UpstreamError
-from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView, words_sent
+from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.relay import Refusal, Relay, RelayMeans
 from palimpsest.proxy.destinations import Destinations, KeptAnswers
 from palimpsest.proxy.incoming import IncomingAnswer, kind_of, read_of
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.lookups import HiddenRoundLog, RecallRounds
-from palimpsest.proxy.reports import Client, compaction_comment, exchange_headers
+from palimpsest.proxy.reports import Client, RequestEntry, compaction_comment, exchange_headers
 from palimpsest.proxy.sessions.recorder import state_of_status
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
-from palimpsest.upstream.overflow import Overflow, RequestWords, classify
+from palimpsest.upstream.overflow import SentRequest, classify
 
 # Errors are short; the HTML error pages of gateways are longer and are relayed too.
 ERROR_BYTES = 4 * 1024 * 1024
@@ -51,10 +51,10 @@ class Delivery:
     recovery: Recovery
     relaying: RelayMeans
 
-    def prepared(self, turn: Turn) -> Turn:
+    def prepared(self, turn: Turn, *, is_off: bool = False) -> Turn:
         """The turn as its upstream accepts it: fields and model name adapted."""
         if turn.wire.has_compactions:
-            turn = self.compactions.prepared(turn)
+            turn = self.compactions.prepared(turn, is_off=is_off)
         named = self.destinations.of(turn.model).named(turn.request)
         return turn if named is turn.request else replace(turn, request=named)
 
@@ -63,7 +63,9 @@ class Delivery:
         own = self.compactions if may_compact and turn.wire.has_compactions else None
         refused: list[RefusedView] = []
         while own is None or not own.answers(turn):
-            refusal = await self._attempt(self.prepared(turn), shown, client, may_compact=may_compact)
+            refusal = await self._attempt(
+                self.prepared(turn, is_off=shown.is_off), shown, client, may_compact=may_compact
+            )
             if refusal is None:
                 if refused:
                     await self.recovery.succeeded(turn, shown, refused)
@@ -89,15 +91,15 @@ class Delivery:
         """Send the view once; None when the answer has been relayed."""
         await self.relaying.recorder.reserve(turn, shown, client.entry)
         hidden_log = self.recalling.begun(turn, shown) if shown.has_our_tools else None
-        opening, body = self._opening(turn, shown, hidden_log)
+        opening, body = self._opening(turn, shown, hidden_log, client.entry)
         client.entry.body_digest = await offload(len(body), _digest, body)
-        near = self.recovery.is_near_window(turn, shown)
+        sent = self.recovery.sent(turn, shown)
         relaying = False
         client.entry.forwarded(self.destinations.of(turn.model).upstream.origin, turn, shown)
         try:
             async with opening as answer:
                 if answer.status >= 300:
-                    return await _refusal(answer, words_sent(turn, shown), near_window=near)
+                    return await _refusal(answer, sent)
                 kind = await kind_of(answer, asked_for_stream=turn.request.stream)
                 client.entry.answered()
                 relaying = True
@@ -108,7 +110,7 @@ class Delivery:
                 late = may_compact and self.recovery.may_fail_late(turn, shown)
                 relay = Relay(
                     *(self.relaying, turn, shown, answer, kind, client, self._headers(turn, shown)),
-                    *(may_compact, near, late, comment, hidden_log),
+                    *(sent if may_compact else None, late, comment, hidden_log),
                 )
                 return await (relay.body() if kind == "whole" else relay.stream())
         except UpstreamError as error:
@@ -121,11 +123,11 @@ class Delivery:
             raise
 
     def _opening(
-        self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None
+        self, turn: Turn, shown: ForwardedView, hidden_log: HiddenRoundLog | None, entry: RequestEntry
     ) -> tuple[AbstractAsyncContextManager[IncomingAnswer], bytes]:
         """The upstream request for the view, with our tools if they are offered; and its body, decoded."""
         there = self.destinations.of(turn.model)
-        headers = there.outgoing(turn.incoming.headers)
+        entry.sent_headers = headers = there.outgoing(turn.incoming.headers)
         kept = self.kept if turn.wire.keeps_answers else None
         complete = kept.with_items(turn) if kept else turn
         if hidden_log is not None:
@@ -149,7 +151,9 @@ class Delivery:
         """Record the outcome, then send the upstream's error unchanged."""
         outcome = Outcome(state=state_of_status(refusal.status), status=refusal.status)
         is_long = refusal.overflow is not None
-        client.entry.refused("context_length_exceeded" if is_long else "upstream_status")
+        client.entry.refused(
+            "context_length_exceeded" if is_long else "upstream_status", refusal.plain or refusal.body
+        )
         await self.relaying.recorder.note(turn, shown, outcome, client.entry)
         headers = [*answer_headers(refusal.headers), *self._headers(turn, shown)]
         await client.start(refusal.status, headers)
@@ -176,7 +180,7 @@ def body_of(turn: Turn, shown: ForwardedView, *, may_continue: bool, may_pass: b
     return request.spliced(shown.view.messages)
 
 
-async def _refusal(answer: IncomingAnswer, request: RequestWords, *, near_window: bool) -> Refusal:
+async def _refusal(answer: IncomingAnswer, sent: SentRequest) -> Refusal:
     """The upstream's error; when its body breaks off, its status with an error body of ours."""
     try:
         read = await read_of(answer, ERROR_BYTES)
@@ -186,6 +190,5 @@ async def _refusal(answer: IncomingAnswer, request: RequestWords, *, near_window
         kept = [field for field in answer_headers(answer.headers, "replaced") if field[0].lower() != _TYPE]
         error = {"message": cut.message, "type": cut.type, "param": cut.param, "code": cut.code}
         return Refusal(answer.status, [*kept, (_TYPE, b"application/json")], encoded({"error": error}), None)
-    verdict = classify(answer.status, answer.headers, read.plain, request=request, near_window=near_window)
-    overflow = verdict if isinstance(verdict, Overflow) else None
-    return Refusal(answer.status, answer.headers, read.raw, overflow)
+    overflow = classify(answer.status, answer.headers, read.plain, sent)
+    return Refusal(answer.status, answer.headers, read.raw, overflow, read.plain)

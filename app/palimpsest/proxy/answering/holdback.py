@@ -22,8 +22,9 @@ from palimpsest.upstream.decoding import Decoder
 class Holdback:
     """One streamed answer; `length` is its content length if stated.
 
-    `is_closed` is true once the answer's end has been seen and held back; `release` returns it. If the stream
-    has no other end, the last bytes of the stated length are the end.
+    What follows a finish_reason is held back until more of the answer comes: some servers finish early, or
+    with every chunk. `is_closed` is true once the end has been seen and held back; `release` returns it. The
+    end is `[DONE]`, or else the last bytes of the stated length.
     `is_readable` is false when the copy could not be followed (a frame too large, an unknown coding, no
     answer in a stream not declared as events): the bytes still pass, the stored answer is incomplete.
     `has_begun`: content or a failure has arrived, not only the opening events. `has_failed_early`: the first
@@ -56,7 +57,6 @@ class Holdback:
         self._to_come = length
         self._is_finished = False
         self._held = b""
-        self._held_from = 0
         self._frames = 0
         # None: the opening events are not held back, or no longer.
         self._openings: list[bytes] | None = None
@@ -96,28 +96,29 @@ class Holdback:
         return b"" if self.is_waiting else self.openings()
 
     def _taken(self, chunk: bytes) -> bytes:
-        before = 0 if self._is_coded else self._splitter.rest_bytes
-        frames = self._frames_in(chunk)
-        was_closed = self.is_closed
-        start = 0
-        for frame in frames:
+        whole = self._held + chunk
+        # Where the frame to come begins. Frames of a coded stream are not its bytes.
+        at = len(self._held) - (0 if self._is_coded else self._splitter.rest_bytes)
+        was_closed, place = self.is_closed, 0 if self._held else None
+        for frame in self._frames_in(chunk):
             verdict = self._reads(frame)
+            if verdict.goes_on:
+                place = None
             # Clients stop reading at `[DONE]`, whether or not a finish_reason came before it.
-            if (verdict.finishes or verdict.done) and not self.is_closed:
-                self.is_closed = True
-                self._held_from = max(0, start - before)
-            start += len(frame)
+            if verdict.finishes or verdict.done:
+                place = max(0, at) if place is None else place
+                self.is_closed = self.is_closed or verdict.done
+            at += 0 if self._is_coded else len(frame)
         if self._to_come is not None:
             self._to_come -= len(chunk)
             if self._to_come == 0 and not self.is_closed:
                 self.finish()
                 self.is_closed = True
-                self._held_from = 0
-        if was_closed or not self.is_closed:
-            return chunk
-        place = 0 if self._is_coded else self._held_from
-        self._held = chunk[place:]
-        return chunk[:place]
+                place = len(self._held) if place is None else place
+        if was_closed or place is None:
+            place = len(whole)
+        self._held = whole[place:]
+        return whole[:place]
 
     def release(self) -> bytes:
         """The held end; later bytes pass at once."""

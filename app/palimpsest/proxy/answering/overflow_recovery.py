@@ -22,7 +22,7 @@ from palimpsest.proxy.jobs import Jobs, logged
 from palimpsest.proxy.model_facts import Calibrations, Windows
 from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
-from palimpsest.upstream.overflow import Overflow, RequestWords
+from palimpsest.upstream.overflow import Overflow, SentRequest
 
 # Beyond this share of a known window an unexplained refusal may mean that the prompt is too long: at 0.9 of
 # it by our count a compaction is due anyway, and another tokenizer may count twice as much.
@@ -59,11 +59,16 @@ class Recovery:
     journal: SessionJournal
     retries: int
 
-    def is_near_window(self, turn: Turn, shown: ForwardedView) -> bool:
-        """True when an unexplained refusal may mean that the prompt is too long."""
+    def sent(self, turn: Turn, shown: ForwardedView) -> SentRequest:
+        """What an upstream may quote from the request, and the counts that its error may state."""
         window = self.windows.known(turn.model, turn.namespace)
         least = NEAR_WINDOW * window.tokens
-        return shown.tokens >= (least if window.is_known else min(least, SMALLEST_WINDOW))
+        return SentRequest(
+            _sent(turn, shown),
+            tokens=shown.for_model(shown.tokens),
+            answer_tokens=turn.max_output_tokens or 0,
+            is_near=shown.tokens >= (least if window.is_known else min(least, SMALLEST_WINDOW)),
+        )
 
     def may_fail_late(self, turn: Turn, shown: ForwardedView) -> bool:
         """True when a stream that has begun may still report that the prompt is too long."""
@@ -140,11 +145,6 @@ class Recovery:
             return
         with logged(_log, "window_not_stored", session=turn.session):
             await self.windows.overflowed(turn.model, turn.namespace, window)
-
-
-def words_sent(turn: Turn, shown: ForwardedView) -> RequestWords:
-    """What an upstream may quote from the request: such text in an error is not its own statement."""
-    return RequestWords(_sent(turn, shown))
 
 
 def _sent(turn: Turn, shown: ForwardedView) -> Iterator[bytes]:

@@ -52,11 +52,12 @@ class OwnCompactions:
         asks = turn.incoming.asks_for_compaction or turn.request.trigger is not None
         return self._is_ours(turn) and asks and bool(turn.conversation.messages)
 
-    def prepared(self, turn: Turn) -> Turn:
+    def prepared(self, turn: Turn, *, is_off: bool) -> Turn:
         """The turn as it goes upstream: without `context_management` where the proxy compacts."""
-        if not self._is_ours(turn) or turn.request.management is None:
+        if turn.request.management is None:
             return turn
-        return replace(turn, request=replace(turn.request, dropped=(MANAGEMENT,)))
+        dropped = (MANAGEMENT,) if self._is_ours(turn) and not is_off else ()
+        return replace(turn, request=replace(turn.request, dropped=dropped))
 
     def are_refused(self, turn: Turn, status: int, body: bytes) -> bool:
         """True when the refusal means that the upstream makes no compactions; this is remembered."""

@@ -18,7 +18,7 @@ import structlog
 from palimpsest.core.wire.json_spans import raw_members
 from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
 from palimpsest.core.wire.models import Entry, entries_of, merged, offered, with_model
-from palimpsest.errors import BodyTooLarge, NestedTooDeep, UnsupportedCoding, UpstreamError
+from palimpsest.errors import NestedTooDeep, UnsupportedCoding, UpstreamError
 from palimpsest.proxy.destinations import Destination, Destinations
 from palimpsest.proxy.incoming import Headers, Incoming, plain_body
 from palimpsest.proxy.quotas import ANSWER_TOKENS, PassingAnswer, Quotas, tokens_in
@@ -59,11 +59,6 @@ class Passthrough:
         Without an `upload` the request is a conversation, whose body is in memory. RequestError when the body
         must be read for its model and cannot be.
         """
-        if upload is not None and self.destinations.routed and incoming.asks_for_compaction:
-            # The body holds a conversation, which must go to the server of its model.
-            if not upload.is_finished:
-                incoming = replace(incoming, body=await self._whole(upload.chunks))
-            upload = None
         is_chat = upload is None
         there, named = self.destinations.of(""), incoming
         if is_chat and self.destinations.routed and (model := await self._model(incoming)) is not None:
@@ -106,15 +101,6 @@ class Passthrough:
             # A client that left before the answer began has used the prompt.
             if bill is not None:
                 self.quotas.end(bill, passing.used(prompt if is_chat else None) if passing else used)
-
-    async def _whole(self, chunks: AsyncIterator[bytes]) -> bytes:
-        pieces, size = [], 0
-        async for part in chunks:
-            size += len(part)
-            if size > self.body_bytes:
-                raise BodyTooLarge("The request's body is larger than this proxy accepts.")
-            pieces.append(part)
-        return b"".join(pieces)
 
     async def _plain(self, incoming: Incoming) -> bytes:
         return (await plain_body(incoming, self.body_bytes)).removeprefix(BYTE_ORDER_MARK)

@@ -26,7 +26,7 @@ from palimpsest.errors import (
     UpstreamError,
 )
 from palimpsest.proxy.answering.holdback import Holdback, PartialAnswer
-from palimpsest.proxy.answering.overflow_recovery import CutPrompts, words_sent
+from palimpsest.proxy.answering.overflow_recovery import CutPrompts
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.incoming import IncomingAnswer, Kind
 from palimpsest.proxy.jobs import Jobs, offload
@@ -43,7 +43,7 @@ from palimpsest.storage.exchange_units import ExchangeState
 from palimpsest.upstream.client import ends_with_connection
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import answer_headers
-from palimpsest.upstream.overflow import Overflow, classify
+from palimpsest.upstream.overflow import Overflow, SentRequest, classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +101,23 @@ class RelayMeans:
 class Refusal:
     """An upstream's whole error answer, as received; nothing of it was sent.
 
-    `overflow` is set when it says that the prompt is too long.
+    `overflow` is set when it says that the prompt is too long. `plain`: without its coding.
     """
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
     overflow: Overflow | None
+    plain: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
     """Relays one answer of status 200. `extra` are our own headers.
 
-    `may_shrink`: a smaller prompt may be sent if this answer reports that it is too long. `is_near_window`:
-    the prompt is so large that an empty stream may mean that. `may_fail_late`: the report may come after the
-    opening events. `opening` is sent before the answer's first bytes. `hidden_log` collects the rounds that
-    the client does not see; None without our tools.
+    `sent`: a smaller prompt may be sent if this answer reports that this one is too long; None: it may not.
+    `may_fail_late`: the report may come after the opening events. `opening` is sent before the answer's first
+    bytes. `hidden_log` collects the rounds that the client does not see; None without our tools.
     """
 
     means: RelayMeans
@@ -127,8 +127,7 @@ class Relay:
     kind: Kind
     client: Client
     extra: Sequence[tuple[bytes, bytes]]
-    may_shrink: bool
-    is_near_window: bool
+    sent: SentRequest | None
     may_fail_late: bool
     opening: bytes
     hidden_log: HiddenRoundLog | None
@@ -145,7 +144,8 @@ class Relay:
             async for chunk in self.answer.chunks():
                 size += len(chunk)
                 pieces.append(chunk)
-                if size > most_bytes:
+                # Some servers send blank lines until the answer is there, so that nobody gives up.
+                if size > most_bytes or (len(pieces) == 1 and chunk.isspace()):
                     await self._begin()
                     await client.body(b"".join(pieces))
                     pieces = []
@@ -175,7 +175,9 @@ class Relay:
             raise empty
         if outcome.state == "failed":
             # A status 200 with no answer, or one too long to store.
-            client.entry.refused("no_answer" if size <= most_bytes else "answer_too_long_to_store")
+            is_short = size <= most_bytes
+            said = plain if is_short else b""
+            client.entry.refused("no_answer" if is_short else "answer_too_long_to_store", said)
         is_stored = await self._stored(outcome)
         self.means.answered(self.turn, self.shown, outcome)
         await self._begin(() if is_stored else _NOT_STORED)
@@ -204,10 +206,12 @@ class Relay:
             answers = await self.means.reader.read_long_answers(bodies, self.turn.model)
         except RequestError:
             answers = ()
+        is_whole = all(choice.is_whole for choice in read.choices)
         return Outcome(
-            state="done" if answers else "failed",
+            state=("done" if is_whole else "incomplete") if answers else "failed",
             status=status,
-            answers=answers,
+            answers=answers if is_whole else tuple([each for each in answers if each.can_stand_cut]),
+            answer_state="live" if is_whole else "incomplete",
             finish_reason=read.choices[0].finish_reason if read.choices else None,
             usage=read.usage,
             response_id=read.response_id,
@@ -260,6 +264,7 @@ class Relay:
                         await self._commit(holdback, self._outcome(holdback))
                     if not self.client.started:
                         raise
+                    await self.client.body(holdback.release())
                     await self._fail_in_band(holdback, cut)
                 holdback.finish()
                 if holdback.is_empty and (overflow := self._overflow(b"")):
@@ -278,12 +283,9 @@ class Relay:
             await self.client.body(openings)
         outcome, assembly = self._outcome(holdback), holdback.assembly
         if assembly.error is not None:
-            self.client.entry.refused("error_in_stream")
+            self.client.entry.refused("error_in_stream", self.turn.wire.error_body(assembly.error))
         self.means.answered(self.turn, self.shown, outcome)
         if is_committed:
-            # The usage came after the end: it is added to the record in the background.
-            if assembly.usage is not None:
-                self.means.jobs.start(self._note(outcome))
             await self.client.end()
             return
         await self._commit(holdback, outcome)
@@ -343,7 +345,8 @@ class Relay:
         """The outcome of a streamed answer as received so far."""
         assembly = holdback.assembly
         choices, has_ended = assembly.choices(), assembly.is_finished or assembly.is_done
-        is_whole = has_ended and assembly.error is None and holdback.is_readable
+        is_whole = has_ended and assembly.error is None and not assembly.unreadable and holdback.is_readable
+        is_whole = is_whole and all(choice.is_whole for choice in choices)
         try:
             bodies = [choice.message_body for choice in choices]
             answers = self.means.reader.read_answers(bodies, self.turn.model)
@@ -367,16 +370,11 @@ class Relay:
 
     def _overflow(self, said: bytes | None) -> Overflow | None:
         """The overflow that an error reports, if a smaller prompt may still be sent."""
-        if self.client.started or not self.may_shrink:
+        if self.client.started or self.sent is None:
             return None
-        verdict = classify(
-            self.answer.status,
-            self.answer.headers,
-            self.turn.wire.error_body(said or b""),
-            request=words_sent(self.turn, self.shown),
-            near_window=self.is_near_window,
-        )
-        return verdict if isinstance(verdict, Overflow) and verdict.kind == "prompt" else None
+        answer, body = self.answer, self.turn.wire.error_body(said or b"")
+        verdict = classify(answer.status, answer.headers, body, self.sent)
+        return verdict if verdict is not None and verdict.kind == "prompt" else None
 
 
 async def _rest(chunks: AsyncIterator[bytes]) -> bytes:

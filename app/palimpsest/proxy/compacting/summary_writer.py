@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from palimpsest.core.budget.measured import THOUGHT_TOKENS, ReasoningTokens
+from palimpsest.core.budget.prices import price
 from palimpsest.core.history.append import open_calls
 from palimpsest.core.summary.asking import (
     RecordRequest,
@@ -36,7 +37,7 @@ from palimpsest.core.utc import day_of
 from palimpsest.core.view.compaction import SpentTokens
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.view.validity import groups_of
-from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
+from palimpsest.core.wire.chat_answers import QuestionAnswer
 from palimpsest.core.wire.request import Members
 from palimpsest.core.wire.responses.question import has_unreadable_reasoning, previous_of
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
@@ -44,6 +45,7 @@ from palimpsest.proxy.compacting.breaker import Breaker, Cause
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
 from palimpsest.proxy.destinations import KeptAnswers
 from palimpsest.proxy.jobs import logged
+from palimpsest.proxy.model_facts import ModelPrices
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.turn import Turn
 from palimpsest.storage.journal import Journal, TokensSpent
@@ -65,6 +67,7 @@ _OF_THE_KEY = frozenset({"key_refused", "status_402", "status_429"})
 _LEAST_FOLDED = 2
 # Tokens for the chat framing of two messages and an estimate that is off.
 _FRAME_TOKENS = 64
+_NOTHING = SpentTokens(0, 0, 0, 0.0)
 # No model has this name.
 _WORKER = "\0worker"
 # How servers refuse an appended question for its tools or reasoning items: one without may be accepted.
@@ -79,13 +82,15 @@ class SummarizerChoice:
     """The model that writes: `model` None is the conversation's own; `window_tokens` None is its window.
 
     `may_reuse_prompt`: the conversation's own model writes, on its own upstream, so that its cached prompt
-    can be used. One call takes at most `call_seconds`. `instructions` are those of records.
+    can be used. One call takes at most `call_seconds`. `prices` are of any model, `instructions` those of
+    records.
     """
 
     model: str | None
     window_tokens: int | None
     may_reuse_prompt: bool
     call_seconds: float
+    prices: ModelPrices
     instructions: Instructions = DEFAULT_INSTRUCTIONS
 
 
@@ -108,20 +113,11 @@ class NoSummary(Exception):
 
 @dataclass(slots=True)
 class Run:
-    """One attempt at a summary under `limits`, with the `usages` of its calls so far."""
+    """One attempt at a summary under `limits`, with what its calls have taken."""
 
     id: str
     limits: SummaryLimits
-    usages: list[Usage] = field(default_factory=list)
-
-    @property
-    def spent(self) -> SpentTokens:
-        """What its calls have taken."""
-        return SpentTokens(
-            sum(usage.prompt_tokens or 0 for usage in self.usages),
-            sum(usage.cached_tokens or 0 for usage in self.usages),
-            sum(usage.completion_tokens or 0 for usage in self.usages),
-        )
+    spent: SpentTokens
 
 
 class SummaryWriter:
@@ -171,7 +167,7 @@ class SummaryWriter:
         """
         if why := await context.done(self.unasked_reason, fold):
             raise NoSummary(why, is_failure=False, may_again=False)
-        run = Run(self._new_id(), self._limits(context))
+        run = Run(self._new_id(), self._limits(context), _NOTHING)
         # Tokens that a summary of the source replaces.
         previous = await context.done(lambda _: context.count_text(source.previous))
         replaced = previous + sum(message.tokens for _, message in source.fresh)
@@ -215,7 +211,9 @@ class SummaryWriter:
         if self.is_refused(context):
             return None
         try:
-            answer = await self._answer(context, request, Run(self._new_id(), self._limits(context)), None)
+            answer = await self._answer(
+                context, request, Run(self._new_id(), self._limits(context), _NOTHING), None
+            )
         except NoSummary as failure:
             _log.warning("question_failed", reason=failure.reason, session=context.turn.session)
             self._failed(context, failure.reason)
@@ -331,8 +329,13 @@ class SummaryWriter:
                 )
                 outcome = await self._worker.ask(task, seconds)
             else:
-                tools = context.tools if reuses_prompt else None
-                question = Question(request.messages, model, request.max_tokens, tools, turn.wire, behind)
+                # Another model may not know the chat's members.
+                asked = turn.request if isinstance(turn, Turn) and model == turn.model else None
+                question = Question(
+                    *(request.messages, model, request.max_tokens, context.tools if reuses_prompt else None),
+                    *(turn.wire, behind or (asked.question_members if asked else ()), reuses_prompt),
+                    streams=asked is not None and asked.stream,
+                )
                 outcome = await self._summarizers.ask(question, context.outgoing(), seconds)
             used = 0
             if isinstance(outcome, QuestionAnswer):
@@ -381,11 +384,18 @@ class SummaryWriter:
             completion = context.count_text(answer.text)
         usage = replace(usage, prompt_tokens=prompt, completion_tokens=completion)
         model = self.model_for(context)
-        run.usages.append(usage)
         self._thoughts.answered(turn.namespace, model, usage)
         if answer.finish_reason == "length" and not answer.text.strip():
             self._thoughts.used_up(turn.namespace, model, request.max_tokens)
-        spent = TokensSpent(1, prompt, completion, usage.cached_tokens or 0)
+        prices, so_far, cached = await self._choice.prices.of(model), run.spent, usage.cached_tokens or 0
+        cost = price(usage, prices) if prices else None
+        run.spent = SpentTokens(
+            so_far.prompt + prompt,
+            so_far.cached + cached,
+            so_far.completion + completion,
+            None if cost is None or so_far.cost is None else so_far.cost + cost,
+        )
+        spent = TokensSpent(1, prompt, completion, cached)
         with logged(_log, "spending_not_stored"):
             await self._journal.add_spending(turn.namespace, day_of(time.time()), spent)
         return prompt + completion
@@ -466,7 +476,7 @@ def _prompt_tokens(context: CompactionContext, request: SummaryRequest, *, reuse
 
 @dataclass(frozen=True, slots=True)
 class AppendedQuestion:
-    """A question appended to a prompt, and the request members sent with it: see `Question.behind`."""
+    """A question appended to a prompt, and the request members sent with it."""
 
     request: RecordRequest
     behind: Members
@@ -523,9 +533,9 @@ def _behind(context: CompactionContext, kept: KeptAnswers) -> tuple[Members, Seq
     """
     turn = context.turn
     request = turn.request if isinstance(turn, Turn) else None
-    behind = turn.wire.prompt_members(request)
-    if behind is None:
+    if request is None and turn.wire.keeps_answers:
         return None
+    behind = request.question_members if request else ()
     if not isinstance(turn, Turn) or context.current is not None or not kept.may_continue(turn):
         return behind, None
     # The request itself sent the last messages, without its answer if there is one.

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Literal, assert_never
 
 import structlog
 
@@ -234,6 +234,8 @@ _log = structlog.get_logger("palimpsest.viewing")
 # One plan may lead to another (masks, then a fold); each makes the prompt smaller, or takes up what another
 # server has done meanwhile.
 MOST_STEPS = 4
+# Why a compaction by hand was not made.
+NotMade = Literal["nothing_to_fold", "off"]
 
 
 @dataclass(slots=True)
@@ -308,15 +310,18 @@ class ViewPlanner:
             talk = turn.conversation.extended([answer])
             self._jobs.start(self._prepared(replace(turn, conversation=talk)))
 
-    async def by_hand(self, subject: Subject, focus: str) -> Compaction | None:
-        """A compaction requested by a person (D25); None when it would save nothing (F35)."""
+    async def by_hand(self, subject: Subject, focus: str) -> Compaction | NotMade:
+        """A compaction requested by a person (D25), or why none was made: it would save nothing (F35)."""
         async with self._one_at_a_time(subject):
             context = await self._contexts.of(subject, by_hand=True)
+            if context.policy.is_off:
+                return "off"
             if waited := await self._summaries.waited(context):
                 context = await self._contexts.of(subject, by_hand=True)
             context = replace(context, focus=focus, is_ordered=True)
             plan = await context.done(CompactionContext.plan, plan_manual)
-            return await self._compactor.by_hand(context, plan, waited) if isinstance(plan, Fold) else None
+            made = await self._compactor.by_hand(context, plan, waited) if isinstance(plan, Fold) else None
+            return made or "nothing_to_fold"
 
     async def of_all(
         self, subject: Subject, stays: Callable[[Message], bool]
@@ -382,7 +387,8 @@ class ViewPlanner:
         context = await self._contexts.of(turn, untouched=turn.is_new)
         state = self._states[turn.exchange] = _TurnState(context)
         if context.current is None and context.due(turn.tokens) == "later":
-            return replace(original(turn), window_tokens=context.budget.window.tokens)
+            is_off, window = context.policy.is_off, context.budget.window
+            return replace(original(turn, is_off=is_off), window_tokens=window.tokens)
         if (late := await self._compactor.late(context)) is not None:
             async with self._one_at_a_time(turn):
                 fresh = await self._contexts.of(turn)

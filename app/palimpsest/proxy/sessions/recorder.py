@@ -17,9 +17,12 @@ from typing import NamedTuple
 
 import structlog
 
+from palimpsest.core.budget.prices import Prices, price
 from palimpsest.core.budget.upstream_counts import as_theirs
 from palimpsest.core.history.message import Message, chain_of
+from palimpsest.core.history.read import continuing
 from palimpsest.core.history.resolve import respelled
+from palimpsest.core.history.session_sources import program_of
 from palimpsest.core.history.stored_points import PathEntry
 from palimpsest.core.recall.rounds.offer import tools_edit
 from palimpsest.core.wire.envelope import envelope_of
@@ -28,9 +31,11 @@ from palimpsest.errors import QuotaExceeded, StoreError
 from palimpsest.proxy.access import UnprovenNamespaces
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, Jobs, logged, offload
+from palimpsest.proxy.model_facts import ModelPrices
 from palimpsest.proxy.quotas import Quotas, answer_room, used_by
 from palimpsest.proxy.reports import RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
+from palimpsest.proxy.telemetry.counts import Counts
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn, original, weight_of
 from palimpsest.storage.exchange_units import (
     CloseExchange,
@@ -62,8 +67,18 @@ def state_of_status(status: int) -> ExchangeState:
 class Recorder:
     """Writes exchanges; remembers which exact bytes of a path are stored already."""
 
-    def __init__(self, store: Store, jobs: Jobs, newcomers: UnprovenNamespaces, quotas: Quotas) -> None:
+    def __init__(
+        self,
+        store: Store,
+        jobs: Jobs,
+        newcomers: UnprovenNamespaces,
+        quotas: Quotas,
+        prices: ModelPrices,
+        counts: Counts | None,
+    ) -> None:
         self._store = store
+        self._prices = prices
+        self._counts = counts
         self._quotas = quotas
         self._newcomers = newcomers
         self._jobs = jobs
@@ -98,12 +113,16 @@ class Recorder:
 
         `entry` knows when the answer came, or whose fault its absence is.
         """
-        closed = _closed(turn, shown, outcome, entry)
+        prices = await self._prices.of(turn.model) if outcome.usage.prompt_tokens is not None else None
+        cost, saved = _money(turn, shown, outcome, prices)
+        closed = replace(_closed(turn, shown, outcome, entry), cost=cost, saved=saved)
         if (bill := turn.incoming.bill) is None:
             await self._store.exchanges.close(closed)
         else:
             with self._quotas.charging(bill, _used_by(turn, shown, outcome, entry)) as charge:
                 await self._store.exchanges.close(replace(closed, charge=charge))
+        if entry is not None and cost is not None and self._counts is not None:
+            self._counts.settled(entry, cost)
         if len(outcome.answers) == 1:
             answer = outcome.answers[0]
             head = chain_of(turn.conversation.head, answer.canonical)
@@ -244,7 +263,7 @@ def _opened(turn: Turn, variants: Sequence[Variant]) -> OpenExchange:
         said=len(placement.new) if turn.is_delta else len(talk.messages),
         carried=carried,
         carried_digest=carried_digest,
-        client=client_of(turn.incoming),
+        client=_client_of(turn.incoming),
     )
 
 
@@ -269,10 +288,36 @@ def _used_by(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestE
     return used_by(outcome.usage, as_theirs(prompt, turn.ratio), as_theirs(outcome.answer_tokens, turn.ratio))
 
 
-def client_of(incoming: Incoming) -> str | None:
-    """The program that sent the request, by its user agent's first product; None without one."""
-    named = (incoming.header(b"user-agent") or "").split(maxsplit=1)
-    return printable(named[0], _CLIENT_CHARS) if named else None
+def _money(
+    turn: Turn, shown: ForwardedView, outcome: Outcome, prices: Prices | None
+) -> tuple[float | None, float | None]:
+    """What the upstream asks for the exchange, and would have asked more with what was left out, cached.
+
+    None where prices are unknown, or the upstream has not stated what a round of it took.
+    """
+    if not outcome.by_upstream:
+        return 0.0, 0.0
+    if prices is None:
+        return None, None
+    usage, earlier = outcome.usage, outcome.hidden.usages if outcome.hidden else ()
+    if earlier and usage.completion_tokens is not None:
+        # The client's answer states the completion tokens of all rounds.
+        hidden = sum(each.completion_tokens or 0 for each in earlier)
+        usage = replace(usage, completion_tokens=max(0, usage.completion_tokens - hidden))
+    costs = [price(each, prices) for each in (usage, *earlier)]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None, None
+    sent, prompt = shown.tokens + outcome.hidden_tokens, usage.prompt_tokens or 0
+    left_out = round(max(0, turn.tokens - sent) * prompt / sent) if sent else 0
+    cached = min(usage.cached_tokens or 0, prompt) + left_out
+    whole = price(replace(usage, prompt_tokens=prompt + left_out, cached_tokens=cached), prices)
+    return sum(known), (whole or 0.0) - known[0]
+
+
+def _client_of(incoming: Incoming) -> str | None:
+    named = program_of(incoming.headers)
+    return printable(named, _CLIENT_CHARS) if named else None
 
 
 def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
@@ -289,7 +334,7 @@ def _sent(turn: Turn, shown: ForwardedView) -> tuple[bytes, ...]:
 
 
 def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEntry | None) -> CloseExchange:
-    head, place = turn.conversation.head, turn.placement
+    head, place, said = turn.conversation.head, turn.placement, turn.conversation.messages
     compaction = shown.view.compaction
     sent, sent_digest = _digested(_sent(turn, shown))
     return CloseExchange(
@@ -300,7 +345,13 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEn
         base=turn.placement.base,
         state=outcome.state,
         answers=[
-            stored_message(answer, chain_of(head, answer.canonical), head, place.depth + 1, place.answers + 1)
+            stored_message(
+                continuing(said, answer),
+                chain_of(head, answer.canonical),
+                head,
+                place.depth + 1,
+                place.answers + 1,
+            )
             for answer in outcome.answers
         ],
         answer_state=outcome.answer_state,
@@ -326,6 +377,7 @@ def _closed(turn: Turn, shown: ForwardedView, outcome: Outcome, entry: RequestEn
         waited_seconds=shown.waited_seconds,
         code=entry.code if entry else None,
         cause=entry.cause if entry else None,
+        error=entry.error if entry else None,
     )
 
 

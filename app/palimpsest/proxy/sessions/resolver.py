@@ -25,7 +25,9 @@ from palimpsest.core.history.append import (
     mode_of,
 )
 from palimpsest.core.history.branches import Mark
+from palimpsest.core.history.canonical import is_end_of
 from palimpsest.core.history.message import Conversation, Message, chain_of, conversation_of, seed_of
+from palimpsest.core.history.read import before_added_lines
 from palimpsest.core.history.resolve import (
     Lookups,
     NeedsPath,
@@ -152,7 +154,11 @@ class Transcripts:
             self._held -= kept[1]
 
 
+# Messages of a question and its answer.
+_ANSWERED = 2
 _NOTHING = Conversation((), (), ())
+# Chats that begin alike, of which the newest are compared, and cut answers that are remembered.
+_MOST_TWINS, _MOST_CUT = 16, 10_000
 # Requests that may wait for the previous turn of their session: no person types eight turns ahead (rule 10).
 WAITING_APPENDS = 8
 
@@ -180,6 +186,8 @@ class Resolver:
         self._calibrations = calibrations
         self._new_id = new_id
         self.in_flight = in_flight
+        # Canonical digests of answers that clients cut, by the chain before and what they sent.
+        self._cut: OrderedDict[tuple[bytes, bytes], bytes] = OrderedDict()
 
     def unaccepted(self, model: str, raws: Sequence[bytes]) -> Sequence[bytes]:
         """Those of the messages that were not checked for repeated keys before."""
@@ -214,7 +222,14 @@ class Resolver:
         fixed_tokens = await offload(weight, self._calibrations.fixed_tokens, namespace, request)
         # For a continued conversation nothing is awaited from here to the return, so that the caller marks
         # the point as taken before another request is placed.
+        if self._cut:
+            talk = self._with_cut(talk, seed_of(namespace))
         placement = await self._found(namespace, talk, facts)
+        while any(talk.messages[new.index].role == "assistant" for new in placement.new):
+            if not await self._finds_cut(namespace, talk, request.model, facts.session):
+                break
+            talk = self._with_cut(talk, seed_of(namespace))
+            placement = await self._found(namespace, talk, facts)
         mark: Mark = "client_compaction"
         if not incoming.asks_for_compaction and request.trigger is None:
             may_join = not facts.named
@@ -359,7 +374,49 @@ class Resolver:
                     path = await self._store.history.path(namespace, session, chain)
                     lookups = replace(lookups, path=tuple(path))
                 case placement:
-                    return placement
+                    break
+        if placement.found_by == "new" and (shorter := before_added_lines(talk, seed_of(namespace))):
+            # The client dropped the answer, and added to its question what was wrong with it.
+            points = await self._store.history.known(namespace, shorter, None)
+            asked = {k.session for k in points if k.preamble == facts.preamble}
+            if len(asked) == 1:
+                heads = await self._store.history.heads(namespace, session := asked.pop())
+                if all(head.depth <= _ANSWERED for head in heads):
+                    return replace(placement, session=session, found_by="retry")
+        return placement
+
+    async def _finds_cut(self, namespace: str, talk: Conversation, model: str, session: str | None) -> bool:
+        """True when the first unknown message is the end of the answer that is stored in its place.
+
+        Clients cut what a model thinks before it answers, in more spellings than can be listed.
+        """
+        history = self._store.history
+        known = await history.known(namespace, talk.chains, session)
+        place = talk.position(known[0].chain) if known else None
+        if place is None or place + 1 == len(talk.messages) or talk.messages[place + 1].role != "assistant":
+            return False
+        before, sent = talk.chains[place], talk.messages[place + 1]
+        for point in known[:_MOST_TWINS]:
+            for head in await history.heads(namespace, point.session):
+                rows = await history.messages(namespace, point.session, head.chain, before)
+                answers = [row.body for row in rows[1:2] if row.relayed and rows[0].chain == before]
+                for stored in await self._reader.read_stored(answers, model):
+                    if is_end_of(sent.fields, stored.fields):
+                        self._cut[before, sent.digest] = stored.canonical
+                        if len(self._cut) > _MOST_CUT:
+                            self._cut.popitem(last=False)
+                        return True
+        return False
+
+    def _with_cut(self, talk: Conversation, seed: bytes) -> Conversation:
+        """The conversation with cut answers under the digests of the whole ones."""
+        named: list[Message] = []
+        chain = seed
+        for message in talk.messages:
+            whole = self._cut.get((chain, message.digest))
+            named.append(message if whole is None else replace(message, canonical=whole))
+            chain = chain_of(chain, named[-1].canonical)
+        return conversation_of([*talk.preamble, *named], seed)
 
     def _marked(self, lookups: Lookups) -> Lookups:
         """The lookups with points taken by now: other requests were placed while the store was read."""

@@ -52,8 +52,9 @@ class SideRequests:
         if placement.base or placement.rebase is not None:
             return placement, mark
         quoting = quotation_of(talk.preamble, talk.messages)
-        if quoting is not None and quoting.may_quote:
-            said = [*await self.history.said_last(namespace), *self._said_in_flight(namespace)]
+        if quoting is not None and (quoting.may_quote or quoting.is_short):
+            kept = await self.history.said_last(namespace, just_now=not quoting.may_quote)
+            said = [*kept, *self._said_in_flight(namespace)]
             session = quoted_session(quoting, said, now)
             if session is not None and may_join:
                 placement = replace(placement, session=session, found_by="quote")

@@ -18,7 +18,7 @@ import re
 import socket
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import structlog
 
-from palimpsest.core.budget.prices import Prices, dollars_of
 from palimpsest.core.view.compaction import Author, Compaction
 from palimpsest.errors import StoreError
 from palimpsest.proxy.jobs import Jobs
@@ -174,6 +173,10 @@ DECLARED: Mapping[str, MetricDescription] = {
     "tokens_saved": MetricDescription(
         "Prompt tokens that compaction left out of answered requests.", ("model",)
     ),
+    "cost_dollars": MetricDescription(
+        "What exchanges cost by the prices of their end, where known: in dollars, or the settings' currency.",
+        ("model",),
+    ),
     "compactions": MetricDescription("Compactions.", ("outcome", "preset", "trigger")),
 }
 _OUTCOMES: Mapping[Author, str] = {"model": "by_model", "deterministic": "by_code", "none": "masked"}
@@ -196,13 +199,7 @@ class Counts:
     def ended(self, entry: RequestEntry) -> None:
         """Count a request that has ended. Costs about 5 us (`python -m benchmarks telemetry`)."""
         add = self.numbers
-        wire, model = entry.api or _PASSED, entry.model
-        if model and model not in self._models:
-            # Kept once the upstream has answered for it.
-            if entry.answer is None or entry.code is not None or len(self._models) >= _KEPT_MODELS:
-                model = OTHER
-            else:
-                self._models.add(model)
+        wire, model = entry.api or _PASSED, self._model_of(entry)
         status = f"{entry.status // 100}xx" if entry.status else "none"
         add["requests", model, wire, status] += 1
         if entry.code is not None:
@@ -248,6 +245,11 @@ class Counts:
             saved = shown.for_model(turn.tokens) - shown.for_model(shown.tokens)
             add["tokens_saved", model] += max(0, saved)
 
+    def settled(self, entry: RequestEntry, cost: float) -> None:
+        """Count what was stored as the exchange's cost; it may be stored again, with a later usage."""
+        self.numbers["cost_dollars", self._model_of(entry)] += cost - entry.cost
+        entry.cost = cost
+
     def compacted(self, compaction: Compaction, *, is_stored: bool) -> None:
         """Count a compaction that is in force, or that could not be stored or used."""
         outcome = _OUTCOMES[compaction.author] if is_stored else "failed"
@@ -260,6 +262,16 @@ class Counts:
             found = self.spreads[series] = [0.0] * (len(bounds) + 2)
         found[bisect_left(bounds, value)] += 1
         found[-1] += value
+
+    def _model_of(self, entry: RequestEntry) -> str:
+        """The model, if the upstream has answered for it; "" when the request names none."""
+        model = entry.model
+        if model in self._models or not model:
+            return model
+        if entry.answer is None or entry.code is not None or len(self._models) >= _KEPT_MODELS:
+            return OTHER
+        self._models.add(model)
+        return model
 
     def named(self, names: Mapping[str, str]) -> tuple[dict[Series, float], dict[Series, list[float]]]:
         """Numbers and spreads by the `names` of models; those of one name are added up.
@@ -294,7 +306,6 @@ PREFIX = "palimpsest_"
 MOST_MODELS = 100
 # In an Accept header: a version that is no number, which the library cannot compare with its own.
 _ODD_VERSION = re.compile(r"\bversion=(?![0-9]{1,9}(?:\.[0-9]{1,9})*\s*(?:[;,]|$))")
-_COST = "What answers cost, of models whose prices are known: in dollars, or the currency of the settings."
 
 
 class Snapshot(msgspec.Struct):
@@ -302,7 +313,6 @@ class Snapshot(msgspec.Struct):
 
     numbers: list[tuple[list[str], float]]
     spreads: list[tuple[list[str], list[float]]]
-    costs: dict[str, float]
     in_progress: int
     jobs: int
 
@@ -323,28 +333,24 @@ _STORED: Mapping[str, str] = {
 class Metrics:
     """The numbers of this process.
 
-    `is_known`: the settings name the model, or price data have it; may take a while. `prices`: of a model,
-    None when nobody has stated them. `in_progress` tells how many requests are being answered, `open_jobs`
-    how many jobs run behind them.
+    `is_known`: the settings name the model, or price data have it; may take a while. `in_progress` tells how
+    many requests are being answered, `open_jobs` how many jobs run behind them.
     """
 
     def __init__(
         self,
         counts: Counts,
         is_known: Callable[[str], bool],
-        prices: Callable[[str], Awaitable[Prices | None]],
         store: Store,
         in_progress: Callable[[], int],
         open_jobs: Callable[[], int],
     ) -> None:
         self._counts = counts
         self._is_known = is_known
-        self._prices_of = prices
         self._store = store
         self._in_progress = in_progress
         self._open_jobs = open_jobs
         self._names: dict[str, str] = {"": "", OTHER: OTHER}
-        self._prices: dict[str, Prices | None] = {}
 
     async def packed(self) -> bytes:
         """The numbers of this process, for a sibling."""
@@ -375,29 +381,13 @@ class Metrics:
                 labels = set(self._names.values()) - {"", OTHER}
                 is_label = is_known and len(labels) < MOST_MODELS
                 self._names[model] = model if is_label else OTHER
-        costs = await self._costs(models)
         numbers, spreads = self._counts.named(self._names)
         return Snapshot(
             [(list(series), number) for series, number in numbers.items()],
             [(list(series), spread) for series, spread in spreads.items()],
-            costs,
             self._in_progress(),
             self._open_jobs(),
         )
-
-    async def _costs(self, models: Iterable[str]) -> dict[str, float]:
-        """What each label's answers have cost, without those of models whose prices are unknown."""
-        for model in sorted(models):
-            if model not in self._prices:
-                self._prices[model] = await self._prices_of(model)
-        costs: dict[str, float] = {}
-        for model, prices in self._prices.items():
-            if prices is not None and ("input_tokens", model) in self._counts.numbers:
-                name = self._names.get(model, OTHER)
-                kinds = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens")
-                read, cached, kept, said = (int(self._counts.numbers.get((kind, model), 0)) for kind in kinds)
-                costs[name] = costs.get(name, 0.0) + dollars_of(read, cached, kept, said, prices)
-        return costs
 
 
 def _written(
@@ -422,18 +412,13 @@ def _written(
 
 def _families(snapshots: Mapping[str, Snapshot], stored: Mapping[str, float | None]) -> Iterator[Metric]:
     """Every metric. A label tells several workers apart, since each begins anew by itself."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import GaugeMetricFamily
 
     which = ("worker",) if "" not in snapshots else ()
     labelled: dict[tuple[str, ...], Snapshot] = {
         (name,) if which else (): snapshot for name, snapshot in snapshots.items()
     }
     yield from _declared(labelled, which)
-    cost = CounterMetricFamily(PREFIX + "cost_dollars", _COST, labels=("model", *which))
-    for worker, snapshot in labelled.items():
-        for model, dollars in snapshot.costs.items():
-            cost.add_metric((model, *worker), dollars)
-    yield cost
     for name, (meaning, value_of) in _NOW.items():
         gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=which)
         for worker, snapshot in labelled.items():

@@ -1,21 +1,17 @@
-"""What goes along with a question of ours on the Responses API, and what its answer says."""
+"""What goes along with a question of ours on the Responses API."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from palimpsest.core.wire.chat_answers import QuestionAnswer, Usage
 from palimpsest.core.wire.request import RequestLimits
 from palimpsest.core.wire.responses.question import (
     has_unreadable_reasoning,
     previous_of,
-    prompt_members_of,
-    said_in,
 )
 from palimpsest.core.wire.responses.request import parse_responses_request
 
-Json = dict[str, Any]
 pytestmark = pytest.mark.spec("W55")
 # As Codex CLI asks, and with what other clients add.
 CODEX = (
@@ -35,14 +31,18 @@ def request_of(raw: bytes) -> Any:
     return request
 
 
-def test_what_a_prompt_is_made_of_goes_along_as_it_was_spelled() -> None:
-    assert prompt_members_of(request_of(CODEX)) == (
+def test_what_chooses_how_the_model_runs_goes_along_as_it_was_spelled() -> None:
+    assert request_of(CODEX).question_members == (
         ("instructions", b'"You are caf\\u00e9."'),
         ("parallel_tool_calls", b"false"),
         ("reasoning", b'{"effort":"medium",  "summary":"auto"}'),
         ("prompt_cache_key", b'"0199"'),
         ("text", b'{"verbosity":"low"}'),
         ("x-vendor", b"1e2"),
+        ("user", b'"u"'),
+        ("service_tier", b'"flex"'),
+        ("temperature", b"1"),
+        ("top_p", b"0.5"),
     )
     assert previous_of(request_of(CODEX)) == (("previous_response_id", b'"resp_1"'),)
 
@@ -58,49 +58,7 @@ def test_what_a_prompt_is_made_of_goes_along_as_it_was_spelled() -> None:
 )
 def test_a_form_of_answers_is_not_asked_of_a_summary(text: bytes, goes: bool) -> None:
     request = request_of(b'{"model":"m","input":"x","text":' + text + b"}")
-    assert prompt_members_of(request) == ((("text", text),) if goes else ())
-
-
-SYSTEM, USER = b'{"role":"system","content":"Sum up."}', b'{"role":"user","content":"a"}'
-
-
-def said(*texts: str) -> Json:
-    content = [{"type": "output_text", "text": text} for text in texts]
-    return {"type": "message", "role": "assistant", "content": content}
-
-
-CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-COUNTS = {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 7}, "output_tokens": 2}
-CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"output": [{"type": "reasoning", "id": "r"}, said("a", "b")], "usage": COUNTS},
-         QuestionAnswer("ab", "stop", False, Usage(9, 2, 7))),
-        ({"output": [said("a"), said("b")]}, QuestionAnswer("ab", "stop", False, Usage())),
-        ({"output": [said("a"), CALL]}, QuestionAnswer("a", "tool_calls", True, Usage())),
-        ({"output": [said("a"), {"type": "web_search_call", "id": "w"}]},
-         QuestionAnswer("a", "stop", True, Usage())),
-        ({"output": [said("a")], **CUT}, QuestionAnswer("a", "length", False, Usage())),
-        ({"output": [], **CUT}, QuestionAnswer("", "length", False, Usage())),
-        ({"output": [], "status": "completed"}, QuestionAnswer("", "stop", False, Usage())),
-        ({"output": [said("a")], "status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
-         QuestionAnswer("a", "content_filter", False, Usage())),
-        ({"output": [said() | {"content": [{"type": "refusal", "refusal": "No."}]}]},
-         QuestionAnswer("", "stop", False, Usage())),
-        ({"output": [said("a")], "status": None}, QuestionAnswer("a", None, False, Usage())),
-        ({"output": ["odd", 5, {"type": 5}, {"content": 5}], "usage": 5},
-         QuestionAnswer("", "stop", False, Usage())),
-        ({"output": [said("a")], "status": "failed"}, None),
-        ({"output": [said("a")], "error": {"code": "server_error"}}, None),
-        ({"output": None}, None),
-        ({}, None),
-    ],
-)  # fmt: skip
-def test_what_an_answer_says(fields: Json, expected: QuestionAnswer | None) -> None:
-    assert said_in({"status": "completed", **fields}) == expected
+    assert request.question_members == ((("text", text),) if goes else ())
 
 
 @pytest.mark.parametrize(

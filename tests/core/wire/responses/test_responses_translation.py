@@ -36,11 +36,7 @@ PAIRS: list[tuple[Json, Json | list[Json]]] = [
     ),
     (
         {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "done"}]},
-        {
-            "type": "function_call_output",
-            "call_id": "c",
-            "output": [{"type": "input_text", "text": "done"}],
-        },
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "done"}]},
     ),
 ]
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from palimpsest.core.recall.rounds.calls import NO_CALLS, Called, called_by, is_ours, name_of
 from palimpsest.core.recall.tool_calls import NAMES
-from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Sum, Verdict
+from palimpsest.core.wire.chat_answers import AnsweredChoice, Assembly, Sum, Usage, Verdict
 from palimpsest.core.wire.json_spans import Span, outline, raw_elements, raw_members
 from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.errors import InvalidJson
@@ -97,10 +97,9 @@ class Frames(ABC):
         return next(iter(self._assembly.choices()), None)
 
     @property
-    def completion_tokens(self) -> int:
-        """The round's completion tokens as the upstream states them; 0 until it does."""
-        usage = self._assembly.usage
-        return (usage.completion_tokens or 0) if usage else 0
+    def usage(self) -> Usage:
+        """The round's tokens as the upstream states them; unknown until it does."""
+        return self._assembly.usage or Usage()
 
     def shown(self, frame: bytes) -> bytes:
         """The bytes to send to the client for this frame; may be empty."""

@@ -15,6 +15,7 @@ from palimpsest.core.recall.rounds.frames import ChatClientAnswer, ClientAnswer
 from palimpsest.core.recall.rounds.responses import ResponsesClientAnswer, without_repeated_items
 from palimpsest.core.view.outcomes import View
 from palimpsest.core.wire.chat import CHAT
+from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.request import Wire
 from palimpsest.core.wire.responses.request import RESPONSES
 
@@ -36,7 +37,8 @@ class HiddenRounds:
     `before` are calls of our tools and their results, in order; `tokens` is their size. `written` is the
     answer as the model wrote it, if it calls both the client's tools and ours, else None; `results` answer
     our calls in it, None when they are not known. `written_tokens` is the size of both. If all are empty, the
-    answer is only known to differ from the one that the upstream keeps under its id.
+    answer is only known to differ from the one that the upstream keeps under its id. `usages`: what each
+    round took, which is not stored.
     """
 
     before: tuple[bytes, ...] = ()
@@ -44,6 +46,7 @@ class HiddenRounds:
     written: bytes | None = None
     results: tuple[bytes, ...] | None = None
     written_tokens: int = 0
+    usages: Sequence[Usage] = ()
 
     def replaces(self, answer: Message) -> bool:
         """Whether prompts show the answer as the model wrote it: only when each of its calls is answered."""

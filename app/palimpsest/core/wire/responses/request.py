@@ -20,7 +20,7 @@ from palimpsest.core.wire.json_text import array_of, decoded, encoded
 from palimpsest.core.wire.request import ChatRequest, RequestBody, RequestLimits, Unaccepted, Wire
 from palimpsest.core.wire.responses.answers import ResponseAssembly, error_body, error_event, parse_response
 from palimpsest.core.wire.responses.items import REFERENCES, is_said_by_model, referenced_id, runs_at_upstream
-from palimpsest.core.wire.responses.question import prompt_members_of, question_fields, said_in
+from palimpsest.core.wire.responses.question import question_fields
 from palimpsest.core.wire.responses.translation import translated_to_items
 from palimpsest.errors import NotUnderstood
 
@@ -249,6 +249,5 @@ RESPONSES = Wire(
     translated=translated_to_items,
     answer_limit="max_output_tokens",
     question_fields=question_fields,
-    prompt_members=prompt_members_of,
-    question_answer=said_in,
+    stream_fields={"stream": True},
 )
