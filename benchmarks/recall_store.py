@@ -104,12 +104,12 @@ class Catching:
     async def up(self, session: str) -> None:
         """The whole session is indexed."""
         while missing := await self._store.search.unindexed("n", session, READ_AT_ONCE):
-            after, rows = missing.stretch.after, missing.rows
+            after, rows = missing.after, missing.rows
             for start in range(0, max(1, len(rows)), ADDED_AT_ONCE):
                 begun = time.perf_counter()
                 part = rows[start : start + ADDED_AT_ONCE]
                 is_last = start + ADDED_AT_ONCE >= len(rows)
-                upto = missing.stretch.upto if is_last else part[-1].arrival
+                upto = missing.upto if is_last else part[-1].arrival
                 entries = await asyncio.to_thread(self._entries, part)
                 await self._store.search.index("n", session, Stretch(0, after, upto), entries)
                 after = upto
@@ -117,7 +117,7 @@ class Catching:
                 await asyncio.sleep(self._pause * (time.perf_counter() - begun))
 
     def _entries(self, rows: Sequence[RecallRow]) -> list[Indexed]:
-        return [Indexed(row.arrival, self._words(row.body.decode())) for row in rows]
+        return [(row.arrival, self._words(row.body.decode())) for row in rows]
 
 
 async def rate(store: Store, seconds: float) -> float:

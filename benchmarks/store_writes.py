@@ -25,7 +25,7 @@ from typing import Literal
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.storage.exchange_units import CloseExchange, OpenExchange, StoredMessage
 from palimpsest.storage.migrate import migrate
-from palimpsest.storage.sqlite.database import SqliteDatabase
+from palimpsest.storage.sqlite_database import SqliteDatabase
 from palimpsest.storage.store import Store, open_store
 
 BODY_BYTES = 1_500

@@ -19,7 +19,7 @@ from typing import Any
 
 from palimpsest.core.wire.responses.request import RESPONSES
 from palimpsest.proxy.reports import RequestEntry
-from palimpsest.proxy.telemetry.metrics import MOST_MODELS, Counts
+from palimpsest.proxy.telemetry.counts import MOST_MODELS, Counts
 from palimpsest.proxy.telemetry.tracing import Tracer
 
 from tests.kit.model import ModelServer

@@ -19,7 +19,7 @@ from palimpsest.core.recall.tool_results import (
     session_of,
     summary_id,
 )
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from tests.api.test_recall import client_of, describe, grep, search
 from tests.kit.chat import Chat

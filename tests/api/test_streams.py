@@ -18,7 +18,7 @@ import pytest
 from palimpsest.api.events import EventStream, Pace
 from palimpsest.api.front import guarded
 from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.journal.runtime import RuntimeReader
+from palimpsest.proxy.session_journal import RuntimeReader
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.storage.journal import EventRow
 from palimpsest.storage.migrate import migrate

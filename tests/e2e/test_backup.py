@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from palimpsest.cli.backups import DATABASE, MANIFEST, PEPPER
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from benchmarks.kill_loop import server
 from tests.kit.model import ModelServer

@@ -9,9 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from palimpsest.storage.copying import COPIED
-from palimpsest.storage.migrate import migrate, schema_state
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.migrate import COPIED, migrate, schema_state
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.tables import METADATA
 
 from tests.kit.journal import AT_THE_END, compacted, read

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.storage.sqlite import database
-from palimpsest.storage.sqlite.driver import Connection, Synchronous, writable
-from palimpsest.storage.sqlite.writer import Commits
+from palimpsest.storage import sqlite_database
+from palimpsest.storage.sqlite_database import Commits
+from palimpsest.storage.sqlite_files import Connection, Synchronous, writable
 
 from benchmarks.kill_loop import server
 from tests.e2e.test_promises_kill import sessions, transcript
@@ -184,7 +184,7 @@ async def test_without_the_scrub_the_word_is_found(
         monkeypatch.setattr(Commits, "scrubbed", lambda *_: True)
     else:
         monkeypatch.setattr(Commits, "scrubbed", lambda self, _: self.checkpoint("TRUNCATE"))
-        monkeypatch.setattr(database, "writable", careless)
+        monkeypatch.setattr(sqlite_database, "writable", careless)
     async with proxied(ModelServer(window=WINDOW), tmp_path, SETTINGS) as proxy:
         await fills(proxy, CANARY)
         await erases(proxy, f"sessions/{told(CANARY, 'name')}")

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from palimpsest.errors import StoreUnavailable
 from palimpsest.proxy.access import UnprovenNamespaces
+from palimpsest.proxy.daily_log import DailyLog
 from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
 from palimpsest.proxy.jobs import Again, Jobs
-from palimpsest.proxy.journal.daily_log import DailyLog
-from palimpsest.proxy.pepper import Pepper
+from palimpsest.proxy.server_secrets import Pepper
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
 from palimpsest.storage.erasure import RecentlyErased
 from palimpsest.storage.migrate import migrate
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import open_store
 
 from tests.core.runtime.records import NEW_YEAR, compaction
@@ -149,8 +149,8 @@ async def test_what_is_swept_leaves_nothing_either(tmp_path: Path) -> None:
 async def test_nothing_is_written_of_what_is_gone(tmp_path: Path) -> None:
     gone = RecentlyErased()
     log = DailyLog(tmp_path, gone)
-    gone.add(("ns", "s"))
-    gone.add(("swept", ""))
+    gone["ns", "s"] = True
+    gone["swept", ""] = True
     await written(log, "s", WORD)
     await written(log, "any", WORD, namespace="swept")
     assert texts(tmp_path) == {}

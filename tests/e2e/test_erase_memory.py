@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from palimpsest.proxy.erasing import Erased, Forgetting
 from palimpsest.proxy.jobs import Again, Jobs
+from palimpsest.proxy.model_facts import ModelTokens
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.token_counts import ModelTokens
 from palimpsest.storage.migrate import migrate
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import Store, open_store
 
 from tests.kit.chat import Chat
@@ -95,9 +95,9 @@ async def test_what_is_held_is_cleared_until_nothing_adds_to_it() -> None:
     assert cache == []
     forgetting.clear_for_good(Erased("ns", ["s"], ()))
     forgetting.clear_for_good(Erased("ns", ["other"], ()))
-    assert jobs.open == 1
+    assert len(jobs.running) == 1
     await asyncio.sleep(0.05)
-    assert jobs.open == 1
+    assert len(jobs.running) == 1
     end.set()
     await jobs.ended()
     assert cache == []

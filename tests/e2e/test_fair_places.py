@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from palimpsest.proxy.fair_places import FairPlaces
+from palimpsest.proxy.jobs import FairPlaces
 
 
 async def settled() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.proxy.telemetry.metrics import MOST_MODELS, OTHER
+from palimpsest.proxy.telemetry.counts import MOST_MODELS, OTHER
 
 from tests.kit.migrated import make_file
 from tests.kit.model import ModelServer, Says
@@ -249,7 +249,7 @@ async def test_what_is_off_or_was_not_asked_for_is_not_imported(tmp_path: Path) 
         finally:
             process.terminate()
             await process.communicate()
-    assert "| palimpsest.proxy.telemetry.metrics\n" in before.replace("  ", "")
+    assert "| palimpsest.proxy.telemetry.counts\n" in before.replace("  ", "")
     assert "prometheus_client" not in before
     assert "prometheus_client" in after
     assert "opentelemetry" not in after

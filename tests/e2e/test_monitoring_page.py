@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from palimpsest.proxy.telemetry.metrics import DECLARED
+from palimpsest.proxy.telemetry.counts import DECLARED
 
 from tests.house.sources import ROOT
 from tests.kit.model import ModelServer, Says

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from benchmarks.kill_loop import Server, server
 from tests.e2e.test_promises_kill import asks, sessions, transcript

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from palimpsest.core.recall.searchable_text import RECALL_OUTPUT_TAGS, is_recall_output
 from palimpsest.core.recall.tool_calls import DESCRIBE, GREP
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from tests.kit.chat import Chat
 from tests.kit.journal import AT_THE_END, checkpoints, read

@@ -17,10 +17,9 @@ from palimpsest.core.wire.json_text import encoded
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
-from palimpsest.proxy.recall.searching import Searcher, Where
-from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.recall.tools import RecallTools, Searcher, Where
 from palimpsest.settings.compacting import RecallSettings
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import Store, open_store
 
 from tests.kit.chat import Chat

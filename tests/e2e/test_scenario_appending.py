@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from tests.kit.chat import Chat, message_of
 from tests.kit.model import ModelServer, Says

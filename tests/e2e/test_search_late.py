@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from palimpsest.storage import search
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer

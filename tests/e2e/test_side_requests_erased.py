@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from palimpsest.storage.sqlite.driver import writable
+from palimpsest.storage.sqlite_files import writable
 
 from tests.kit.chat import Chat
 from tests.kit.model import ModelServer, Says, Seen

@@ -7,10 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from palimpsest.proxy.destinations import LIFE_SECONDS, RefusalMemory
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.kept_answers import LIFE_SECONDS, RefusalMemory
-from palimpsest.proxy.model_facts import REMEMBERED_NAMES, Windows, WindowSources
-from palimpsest.proxy.token_counts import REMEMBERED_MODELS, REMEMBERED_TOOLS, Calibrations, ModelTokens
+from palimpsest.proxy.model_facts import (
+    REMEMBERED_NAMES,
+    REMEMBERED_TOOLS,
+    Calibrations,
+    ModelTokens,
+    Windows,
+)
 from palimpsest.storage.accounts import UPSTREAM_NAMESPACE, LearnedWindow
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import Store, open_store
@@ -34,10 +39,7 @@ def windows_in(store: Store, jobs: Jobs, *stated: int | None) -> Windows:
     async def ask(model: str, headers: list[tuple[bytes, bytes]]) -> int | None:
         return left.pop(0) if len(left) > 1 else left[0]
 
-    def unknown(model: str) -> None:
-        return None
-
-    return Windows(store.accounts, jobs, WindowSources(lambda _: "u", unknown, ask, unknown, 100_000, 5.0))
+    return Windows(store.accounts, jobs, lambda _: "u", lambda _: None, ask, lambda _: None, 100_000, 5.0)
 
 
 async def test_what_is_learned_ends_with_a_larger_answer_a_new_statement_and_a_day(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ async def test_tools_and_models_are_remembered_within_bounds(tmp_path: Path) -> 
         tokens.schema_tokens("m", raw[:-1] + b" " * (number % 97) + b"]")
         tokens.counter_of(f"made up {number}")
     tables = [table for table in vars(tokens).values() if isinstance(table, dict)]
-    assert sum(map(len, tables)) <= REMEMBERED_TOOLS + REMEMBERED_MODELS
+    assert sum(map(len, tables)) <= 1.5 * REMEMBERED_TOOLS
     kept = [part for table in tables for key in table for part in key if isinstance(part, bytes)]
     assert max(map(len, kept)) <= 32
     store = await opened(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from benchmarks.kill_loop import server
 from tests.e2e.test_promises_kill import FIRST, asks

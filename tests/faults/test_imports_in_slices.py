@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from palimpsest.storage.migrate import migrate
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from benchmarks.kill_loop import Server, server
 from tests.kit.postgres import empty_database, server_address

@@ -16,7 +16,7 @@ import pytest
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.pepper import Pepper
+from palimpsest.proxy.server_secrets import Pepper
 from palimpsest.settings.serving import AccessSettings
 from palimpsest.storage.migrate import migrate
 from palimpsest.storage.store import open_store

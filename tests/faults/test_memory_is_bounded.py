@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from palimpsest.proxy.model_facts import ModelTokens
 from palimpsest.proxy.sessions import reader as reading
 from palimpsest.proxy.sessions.reader import MessageReader
-from palimpsest.proxy.token_counts import ModelTokens
 
 from tests.kit.model import ModelServer
 from tests.kit.proxy import proxied

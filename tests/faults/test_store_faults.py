@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 60
 SERVE = "from palimpsest.cli.main import main; main(['serve', '--port', '0'])"
 # The deliberately broken variant: nobody looks at the files.
 BLIND = (
-    "from palimpsest.storage.sqlite.files import FileCondition as C;"
+    "from palimpsest.storage.sqlite_files import FileCondition as C;"
     "C.lost = lambda self: None; C.looked_at = lambda self: None;"
 )
 DISK_BYTES = 24 * 1024 * 1024

@@ -5,19 +5,17 @@ from __future__ import annotations
 import ast
 import inspect
 
-from palimpsest.proxy import admin_key
-from palimpsest.proxy.admin_key import AdminKey
+from palimpsest.proxy.server_secrets import AdminKey
 
 KEY = "operator-0123456789abcdef=="
 
 
 def test_keys_are_compared_in_constant_time_and_shown_nowhere() -> None:
-    tree = ast.parse(inspect.getsource(admin_key))
+    tree = ast.parse(inspect.getsource(AdminKey))
     compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
     # What is compared by itself: sums of bytes, names, and the scheme.
     assert sorted(ast.unparse(node) for node in compared) == [
         "after - before == self._sum",
-        "b'%' in value",
         "len(given) == 1",
         "name == b'authorization'",
         "scheme.lower() == b'basic'",

@@ -13,7 +13,7 @@ from palimpsest.cli.doctor import examine
 from palimpsest.cli.terminal import Finding
 from palimpsest.errors import SettingsError
 from palimpsest.main.application import Application, create_app
-from palimpsest.proxy.pepper import load_pepper
+from palimpsest.proxy.server_secrets import load_pepper
 from palimpsest.settings.load import load_settings
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.migrate import migrate

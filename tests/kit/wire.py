@@ -23,7 +23,7 @@ from palimpsest.cli.http_server import PlainServer, address_of, bound_socket
 from palimpsest.main.application import create_app
 from palimpsest.settings.load import load_settings
 from palimpsest.settings.settings import Settings
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 
 from tests.kit.migrated import migrated
 from tests.kit.serving import listening_on, shared_tokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.storage.search import Indexed, RecallRow, Unindexed
+from palimpsest.storage.search import RecallRow, Stretch
 from palimpsest.storage.store import Store
 
 from tests.storage.talk import Talk
@@ -22,13 +22,13 @@ async def catches_up(
     """Everything in the session is indexed; the bodies in the order they came."""
     told: list[bytes] = []
     while (missing := await talk.store.search.unindexed(talk.namespace, talk.session, limit)) is not None:
-        entries = [Indexed(row.arrival, words(row)) for row in missing.rows]
-        assert await talk.store.search.index(talk.namespace, talk.session, missing.stretch, entries)
+        entries = [(row.arrival, words(row)) for row in missing.rows]
+        assert await talk.store.search.index(talk.namespace, talk.session, missing, entries)
         told += [row.body for row in missing.rows]
     return told
 
 
-async def lacks(talk: Talk, limit: int = 64) -> Unindexed:
+async def lacks(talk: Talk, limit: int = 64) -> Stretch:
     """What of the session is not indexed yet."""
     missing = await talk.store.search.unindexed(talk.namespace, talk.session, limit)
     assert missing is not None

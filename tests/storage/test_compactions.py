@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 from palimpsest.core.view.compaction import Compaction, Mask
 from palimpsest.errors import StoreError
-from palimpsest.storage.compactions import JournalEntries
-from palimpsest.storage.journal import EventRow, MemoryRow
+from palimpsest.storage.journal import EventRow, JournalEntries, MemoryRow
 from palimpsest.storage.store import Store
 
 from tests.storage.talk import Talk, talked

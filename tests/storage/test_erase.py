@@ -12,12 +12,11 @@ from typing import Any
 import asyncpg
 import pytest
 from palimpsest.core.view.compaction import Compaction
-from palimpsest.storage.compactions import JournalEntries
 from palimpsest.storage.erasure import OF_NAMESPACE, OF_SESSION
 from palimpsest.storage.exchange_units import Variant
-from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow
+from palimpsest.storage.journal import CheckpointRow, EventRow, JournalEntries, MemoryRow
 from palimpsest.storage.migrate import with_connection
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import Store, open_store
 from palimpsest.storage.tables import METADATA
 from sqlalchemy import Connection, text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from palimpsest.proxy.compacting.summaries import Leases
+from palimpsest.proxy.compacting.summary_jobs import Leases
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.storage.store import Store
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.journal import KnownSessions
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import Store, open_store
 
 from tests.storage.conftest import new_id

@@ -235,7 +235,7 @@ async def test_of_a_keys_limits_the_tokens_and_what_was_used_stay(empty_url: str
         (key,) = await store.accounts.keys()
         assert (key.id, key.daily_tokens) == ("k", 9)
         assert (await store.accounts.used("k", "2026-11-26")).tokens == 7
-        assert await store.old_sessions.sizes() == {"n": 4}
+        assert await store.namespaces.sizes() == {"n": 4}
     finally:
         await store.close()
 

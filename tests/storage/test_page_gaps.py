@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from palimpsest.errors import StoreUnavailable
-from palimpsest.storage.sqlite.database import SqliteDatabase
-from palimpsest.storage.sqlite.driver import Connection, driver, readonly, writable
+from palimpsest.storage.sqlite_database import SqliteDatabase
+from palimpsest.storage.sqlite_files import Connection, driver, readonly, writable
 
 pytestmark = pytest.mark.spec("P6")
 ERASED, KEPT = "Kanarienvogel", "Nachtigall"

@@ -15,14 +15,13 @@ import pytest
 import sqlalchemy as sa
 from palimpsest.storage import (
     accounts,
-    compactions,
     erasure,
     exchange_log,
     exchange_units,
     exchanges,
     history_sql,
     journal,
-    retention,
+    namespaces,
     search,
     search_index,
     sql,
@@ -30,7 +29,7 @@ from palimpsest.storage import (
 )
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.database import Compiler, Statement
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.tables import METADATA
 from sqlalchemy.dialects import sqlite
 
@@ -48,35 +47,23 @@ WHOLE |= {"_PAGES", "FORGOTTEN"}
 # The newest few exchanges there are.
 WHOLE |= {"NEWEST_OF_ALL"}
 # What is kept too long, once an hour: a row for each session, and one for each namespace.
-WHOLE |= {"_BEFORE", "_OLDEST", "_SIZE", "_SIZES"}
+WHOLE |= {"_BEFORE", "_OLDEST", "_SIZE", "_SIZES", "_KEYS"}
+# What the operator sees of a page of namespaces, of all of them.
+OF_MANY = {"_SESSION_COUNTS", "_MESSAGE_COUNTS", "_TURN_COUNTS", "_MODEL_TOKENS"}
+WHOLE |= OF_MANY | {"_FAILURES"}
 # Goes through a namespace, newest first, until it has found enough.
 WHOLE_NAMESPACE = {"_SEARCH", "NEWEST_SESSIONS"}
 # Looks at a row for each of a namespace's sessions, as what adds them up does for the same search.
 WHOLE_NAMESPACE |= {"LAGGING"}
 # Adds up a row for each of a namespace's sessions, or those of their messages.
 WHOLE_NAMESPACE |= {"TOTALS", "_STORED", "SESSION_COUNT"}
-ONE_SESSION = {
-    "VARIETY",
-    "POINTS",
-    "REQUESTS",
-    "IS_LINE",
-    "SESSION",
-    "SESSIONS_BEFORE",
-    "NEWEST_FINISHED",
-    "PINS_OF",
-}
 # Exchanges as they are read for people: listed, counted or summed up, of a session or of some.
+ONE_SESSION = {"VARIETY", "POINTS", "REQUESTS", "IS_LINE", "SESSION", "SESSIONS_BEFORE", "NEWEST_FINISHED"}
 ONE_SESSION |= {"_PAGE", "_NUMBERED", "_COUNT", "_NEWEST", "_OPENINGS", "_TOTALS_OF", "_COMPACTED_AT"}
 ONE_SESSION |= {"_TOKENS_UNTIL", "_OF_SESSION", "PINS_OF"}
 # Not run themselves: statements are made of them.
-PARTS = {
-    "_OWN_SESSIONS",
-    "_WITH_LIMITS",
-    "_OLDEST_FIRST",
-    "_SESSION_ROWS",
-    "_STORED_CHECKPOINTS",
-    "_MESSAGES",
-}
+PARTS = {"_OWN_SESSIONS", "_WITH_LIMITS", "_BY_NAMESPACE", "_OLDEST_FIRST", "_SESSION_ROWS"}
+PARTS |= {"_STORED_CHECKPOINTS", "_MESSAGES"}
 # PostgreSQL alone runs it.
 PARTS |= {"_HOLD_BODIES"}
 PARTS |= {"_SUMMARIES", "_REBASES", "_REMOVED", "_OF_VALID_KEY", "_NEW_RESERVED", "_NEW_USE"}
@@ -117,7 +104,7 @@ def _is_listed(step: str) -> bool:
 
 
 MODULES = (
-    *(accounts, compactions, exchange_log, exchange_units, exchanges, history_sql, journal, retention),
+    *(accounts, exchange_log, exchange_units, exchanges, history_sql, journal, namespaces),
     *(search_index, search, sql, store, erasure),
 )
 
@@ -151,7 +138,7 @@ OPEN = {"heartbeat", "keys", "credentials", "namespaces", "pepper", "leases", "r
 UPSTREAM_NAMESPACE = {"_UNPROVEN", "OPEN_FAILED", "INTERRUPTED", "_BEATS", "FAIL_OPEN_OF"}
 UPSTREAM_NAMESPACE |= LEARNED | {"_UNFINISHED", "GIVE_UP_IMPORTS"}
 # What is kept too long, of anybody, and how much there is of each.
-UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"}
+UPSTREAM_NAMESPACE |= {"_BEFORE", "_SIZES"} | OF_MANY
 # The scrub of the index of words: by the numbers of marks that name nobody.
 UPSTREAM_NAMESPACE |= {"_MERGE", "_PAGES", "HAS_REMOVED", "FORGOTTEN", "_REMOVE", "_DROP"}
 # A query of the index of words is scoped by the digest of its namespace or session, which it begins with.

@@ -12,7 +12,6 @@ from palimpsest.errors import SettingsError
 from palimpsest.storage import search_index
 from palimpsest.storage.journal import EventRow
 from palimpsest.storage.migrate import migrate, with_connection
-from palimpsest.storage.search import Indexed
 from palimpsest.storage.store import Store
 from sqlalchemy import Connection, text
 
@@ -121,8 +120,8 @@ async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
     talk, said = await talked(store, 4)
     first = await lacks(talk, 3)
     assert [row.body for row in first.rows] == said[:3]
-    words = [Indexed(row.arrival, ["early"]) for row in first.rows]
-    assert await store.search.index("ns", talk.session, first.stretch, words)
+    words = [(row.arrival, ["early"]) for row in first.rows]
+    assert await store.search.index("ns", talk.session, first, words)
     assert set(await finds(talk, "early", "answer")) == set(said[:3])
     await store.journal.add_events("ns", talk.session, [EventRow("e", "context_summarized", b"{}", 1.0)])
     assert await catches_up(talk, limit=2) == said[3:]
@@ -131,7 +130,7 @@ async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
     await store.journal.add_events("ns", talk.session, [EventRow("f", "context_summarized", b"{}", 1.0)])
     missing = await lacks(talk)
     assert missing.rows == []
-    assert await store.search.index("ns", talk.session, missing.stretch, [])
+    assert await store.search.index("ns", talk.session, missing, [])
     assert await store.search.unindexed("ns", talk.session, 64) is None
     await talk.asks([*said, b"late words"], stored=8)
     assert await catches_up(talk) == [b"late words"]
@@ -141,22 +140,22 @@ async def test_the_index_lags_and_catches_up_in_order(store: Store) -> None:
 async def test_a_stretch_is_added_once(store: Store) -> None:
     talk, _ = await talked(store, 2)
     missing = await lacks(talk)
-    entries = [Indexed(row.arrival, ["word"]) for row in missing.rows]
+    entries = [(row.arrival, ["word"]) for row in missing.rows]
     results = await asyncio.gather(
-        *(store.search.index("ns", talk.session, missing.stretch, entries) for _ in range(8))
+        *(store.search.index("ns", talk.session, missing, entries) for _ in range(8))
     )
     assert sorted(results) == [False] * 7 + [True]
     assert (await store.search.find("ns", talk.session, ["word"], 0)).holdings == CorpusStatistics(
         4, 1.0, {"word": 4}
     )
-    assert not await store.search.index("ns", talk.session, missing.stretch, entries)
+    assert not await store.search.index("ns", talk.session, missing, entries)
 
 
 async def test_a_part_of_a_stretch_may_be_added(store: Store) -> None:
     talk, _ = await talked(store, 2)
     missing = await lacks(talk)
-    part = replace(missing.stretch, upto=missing.rows[1].arrival)
-    assert await store.search.index("ns", talk.session, part, [Indexed(missing.rows[0].arrival, ["one"])])
+    part = replace(missing, upto=missing.rows[1].arrival)
+    assert await store.search.index("ns", talk.session, part, [(missing.rows[0].arrival, ["one"])])
     rest = await lacks(talk)
     assert [row.body for row in rest.rows] == [b"question 1", b"answer 1"]
 
@@ -164,12 +163,12 @@ async def test_a_part_of_a_stretch_may_be_added(store: Store) -> None:
 async def test_nothing_is_added_to_a_session_that_is_gone_or_began_anew(store: Store, url: str) -> None:
     talk, _ = await talked(store, 1)
     missing = await lacks(talk)
-    entries = [Indexed(row.arrival, ["word"]) for row in missing.rows]
-    stale = replace(missing.stretch, epoch=missing.stretch.epoch - 1)
+    entries = [(row.arrival, ["word"]) for row in missing.rows]
+    stale = replace(missing, epoch=missing.epoch - 1)
     assert not await store.search.index("ns", talk.session, stale, entries)
-    assert not await store.search.index("ns", "nobody", missing.stretch, entries)
-    assert not await store.search.index("other", talk.session, missing.stretch, entries)
-    later = replace(missing.stretch, after=1)
+    assert not await store.search.index("ns", "nobody", missing, entries)
+    assert not await store.search.index("other", talk.session, missing, entries)
+    later = replace(missing, after=1)
     assert not await store.search.index("ns", talk.session, later, entries)
     assert (await store.search.find("ns", talk.session, ["word"], 0)).holdings == CorpusStatistics(0, 1.0, {})
 
@@ -178,7 +177,7 @@ async def test_nothing_is_added_to_a_session_that_is_gone_or_began_anew(store: S
         connection.commit()
 
     await with_connection(url, forget)
-    assert not await store.search.index("ns", talk.session, missing.stretch, entries)
+    assert not await store.search.index("ns", talk.session, missing, entries)
     assert await finds(talk, "word") == []
     assert await store.search.unindexed("ns", talk.session, 64) is None
 

@@ -8,7 +8,7 @@ import pytest
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import Jobs
-from palimpsest.proxy.pepper import load_pepper
+from palimpsest.proxy.server_secrets import load_pepper
 from palimpsest.settings.serving import AccessSettings
 from palimpsest.storage.store import open_store
 

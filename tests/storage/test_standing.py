@@ -9,12 +9,17 @@ from palimpsest.core.history.stored_points import Rebase
 from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.storage.accounts import Calibration, Charge, KeyRow, LearnedWindow, NamespaceStatus
-from palimpsest.storage.compactions import JournalEntries, Prepared
 from palimpsest.storage.erasure import OF_UNPROVEN
 from palimpsest.storage.exchange_units import ExchangeState, Variant
-from palimpsest.storage.journal import CheckpointRow, EventRow, MemoryRow, TokensSpent
+from palimpsest.storage.journal import (
+    CheckpointRow,
+    EventRow,
+    JournalEntries,
+    MemoryRow,
+    Prepared,
+    TokensSpent,
+)
 from palimpsest.storage.migrate import with_connection
-from palimpsest.storage.search import Indexed
 from palimpsest.storage.store import Store
 from palimpsest.storage.tables import METADATA
 from sqlalchemy import Connection, text
@@ -42,8 +47,8 @@ async def is_indexed(store: Store, talk: Talk) -> None:
     """The words of all of it are there."""
     missing = await store.search.unindexed(talk.namespace, talk.session, 64)
     assert missing is not None
-    words = [Indexed(row.arrival, ["word"]) for row in missing.rows]
-    assert await store.search.index(talk.namespace, talk.session, missing.stretch, words)
+    words = [(row.arrival, ["word"]) for row in missing.rows]
+    assert await store.search.index(talk.namespace, talk.session, missing, words)
 
 
 async def fills_every_table(store: Store, credential: bytes) -> Talk:

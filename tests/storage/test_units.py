@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from palimpsest.errors import StoreError
 from palimpsest.storage.database import SqlDatabase, Step, p, rows_of, step
 from palimpsest.storage.postgres_database import open_postgres
-from palimpsest.storage.sqlite.database import SqliteDatabase
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_database import SqliteDatabase
+from palimpsest.storage.sqlite_files import driver
 
 from tests.kit.postgres import empty_database, executed, server_address
 

@@ -19,8 +19,8 @@ from palimpsest.errors import Conflict, StoreError, StoreUnavailable
 from palimpsest.storage.address import sqlite_path
 from palimpsest.storage.database import Step
 from palimpsest.storage.sql import new_row
-from palimpsest.storage.sqlite.database import SqliteDatabase
-from palimpsest.storage.sqlite.driver import driver
+from palimpsest.storage.sqlite_database import SqliteDatabase
+from palimpsest.storage.sqlite_files import driver
 from palimpsest.storage.store import Store, open_store
 from palimpsest.storage.tables import HEARTBEAT
 

@@ -28,7 +28,7 @@ from palimpsest.core.utc import DAY, day_of
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.proxy.overview import NamespaceView
+from palimpsest.proxy.overviews import NamespaceView
 
 PREFIX = "/api/admin"
 NamespaceId = Annotated[str, Path(max_length=200, description="Id of a namespace.")]

@@ -24,24 +24,20 @@ from palimpsest.api.body import read_body
 from palimpsest.api.paper import PageRoute, PageTemplates, way_of
 from palimpsest.errors import InvalidJson, InvalidParameter, RequestError, UnsupportedMediaType
 from palimpsest.proxy.access import Access
-from palimpsest.proxy.archive import Archive, Place
+from palimpsest.proxy.archive import Archive, ExchangeViews, Place
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.compaction_context import CompactionContext, ContextLoader
 from palimpsest.proxy.erasing import Eraser
-from palimpsest.proxy.exchange_views import ExchangeViews
 from palimpsest.proxy.incoming import Headers, asking_of
-from palimpsest.proxy.journal.runtime import RuntimeReader
-from palimpsest.proxy.journal.session_journal import SessionJournal
-from palimpsest.proxy.journal.transfer import Imports
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.model_facts import Windows
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.overviews import Overviews
 from palimpsest.proxy.quotas import Quota
 from palimpsest.proxy.recall.indexing import Indexer
-from palimpsest.proxy.recall.searching import Searcher
-from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.recall.tools import RecallTools, Searcher
 from palimpsest.proxy.reports import printable
+from palimpsest.proxy.session_journal import Imports, RuntimeReader, SessionJournal
 from palimpsest.proxy.turn import ReadBranch
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.history import SessionRow

@@ -11,9 +11,9 @@ from palimpsest.api.front import target_of
 from palimpsest.errors import ClientLeft
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.answering.passthrough import ModelList, Passthrough, Upload
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.incoming import Incoming, Receive, Scope, Send
 from palimpsest.proxy.quotas import Quotas
+from palimpsest.proxy.reports import Client
 
 # What asks no model: lists of models and files, also beyond a quota.
 _FREE = frozenset({"GET", "HEAD"})

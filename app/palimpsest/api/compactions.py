@@ -35,11 +35,9 @@ from palimpsest.core.view.compaction import (
 from palimpsest.core.view.view import applicable, applies
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import NotUndoable
-from palimpsest.proxy.archive import missing
-from palimpsest.proxy.exchange_views import Folding, Followed
-from palimpsest.storage.compactions import StoredCompaction
+from palimpsest.proxy.archive import Folding, Followed, missing
 from palimpsest.storage.history import SessionRow
-from palimpsest.storage.journal import EventRow
+from palimpsest.storage.journal import EventRow, StoredCompaction
 
 CompactionId = Annotated[str, Path(description="Id of a compaction of the session.")]
 CheckpointId = Annotated[str, Path(description="Id of a checkpoint of the session.")]

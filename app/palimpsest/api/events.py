@@ -14,8 +14,8 @@ from typing import Any
 from palimpsest.api.callers import ApiCaller
 from palimpsest.api.replies import Reply
 from palimpsest.errors import ServerBusy
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.incoming import Receive, Scope, Send
+from palimpsest.proxy.reports import Client
 from palimpsest.storage.journal import EventRow
 
 _PAGE = 100

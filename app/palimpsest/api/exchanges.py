@@ -27,7 +27,7 @@ from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.outcomes import PartKind
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.errors import NotFound
-from palimpsest.proxy.exchange_views import SeenExchange
+from palimpsest.proxy.archive import SeenExchange
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
 from palimpsest.storage.exchange_log import NEWEST, LoggedExchange
 

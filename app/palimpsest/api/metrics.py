@@ -19,8 +19,7 @@ from palimpsest.api.replies import PRIVATE
 from palimpsest.core.wire.credentials import bearer_token
 from palimpsest.errors import MethodNotAllowed, Unauthorized
 from palimpsest.proxy.incoming import ASGIApp, Receive, Scope, Send
-from palimpsest.proxy.telemetry.metrics import Metrics
-from palimpsest.proxy.telemetry.siblings import Siblings
+from palimpsest.proxy.telemetry.counts import Metrics, Siblings
 
 # Added by front ends (RFC 7239 and its predecessors, RFC 9110).
 _FORWARDING = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")

@@ -20,7 +20,7 @@ from palimpsest.api.replies import (
 )
 from palimpsest.core.budget.window import LIFE_SECONDS
 from palimpsest.core.view.compaction import Author
-from palimpsest.proxy.overview import Durations, Sums
+from palimpsest.proxy.overviews import Durations, Sums
 from palimpsest.settings.fields import value_at
 from palimpsest.settings.settings import Settings, known_keys
 

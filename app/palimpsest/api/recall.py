@@ -28,8 +28,7 @@ from palimpsest.core.recall.words import Kind
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import InvalidParameter
 from palimpsest.proxy.archive import missing
-from palimpsest.proxy.recall.searching import Scope, Where
-from palimpsest.proxy.recall.tools import ToolCaller
+from palimpsest.proxy.recall.tools import Scope, ToolCaller, Where
 
 
 class Neighbour(TypedDict):

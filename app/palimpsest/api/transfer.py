@@ -28,7 +28,7 @@ from palimpsest.core.view.masking import text_of
 from palimpsest.core.wire.json_text import decoded, encoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.proxy.incoming import Incoming, plain_body
-from palimpsest.proxy.journal.transfer import with_hidden
+from palimpsest.proxy.session_journal import with_hidden
 
 Form: TypeAlias = Literal["json", "jsonl", "markdown", "html"]
 MEDIA_TYPES: Mapping[Form, str] = {

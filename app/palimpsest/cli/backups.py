@@ -24,12 +24,11 @@ import msgspec
 from palimpsest.cli.terminal import utc
 from palimpsest.core.urls import without_password
 from palimpsest.errors import SettingsError, StoreUnavailable
-from palimpsest.proxy.pepper import PEPPER_BYTES, load_pepper
+from palimpsest.proxy.server_secrets import PEPPER_BYTES, load_pepper
 from palimpsest.settings.serving import Database
 from palimpsest.storage.address import sqlite_path
-from palimpsest.storage.migrate import MISMATCHES, schema_state
-from palimpsest.storage.opening import bound_pepper
-from palimpsest.storage.sqlite.files import ServerLock, copy_database, damage_of, rows_of
+from palimpsest.storage.migrate import MISMATCHES, bound_pepper, schema_state
+from palimpsest.storage.sqlite_files import ServerLock, copy_database, damage_of, rows_of
 
 DATABASE, PEPPER, MANIFEST = "palimpsest.db", "pepper", "backup.json"
 _CHUNK = 1024 * 1024

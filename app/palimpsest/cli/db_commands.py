@@ -22,14 +22,14 @@ from palimpsest.cli.command import (
     print_json,
     settings_from,
 )
-from palimpsest.cli.keys import accounts_of, opened_accounts, opened_database
+from palimpsest.cli.keys import opened_accounts, opened_database
 from palimpsest.cli.terminal import counted, counted_rows, say, utc
 from palimpsest.errors import SettingsError, StoreUnavailable
 
 if TYPE_CHECKING:
     from palimpsest.settings.settings import Settings
     from palimpsest.storage.accounts import LearnedWindow
-    from palimpsest.storage.retention import OldSession
+    from palimpsest.storage.namespaces import OldSession
 
 db = typer.Typer(
     help="The database: its schema, backups and copies, and what is learned in it.", no_args_is_help=True
@@ -92,7 +92,7 @@ async def copy(
     from palimpsest.core.urls import without_password
     from palimpsest.settings.load import Source, explained
     from palimpsest.settings.serving import Database
-    from palimpsest.storage.copying import copy_store
+    from palimpsest.storage.migrate import copy_store
 
     source = settings.database
     try:
@@ -166,15 +166,15 @@ async def due_sessions(
     settings: Settings, days: int | None = None, max_bytes: int | None = None
 ) -> Sequence[OldSession]:
     """The sessions that retention would erase now; the limits given stand for the configured ones."""
-    from palimpsest.storage.retention import NamespaceLimits, OldSessions, RetentionLimits, due, own_limits
+    from palimpsest.storage.namespaces import Namespaces
 
     kept = settings.retention
-    limits = RetentionLimits(
-        kept.days if days is None else days, kept.max_bytes if max_bytes is None else max_bytes
-    )
     async with opened_database(settings) as database:
-        own = own_limits(await accounts_of(database).keys())
-        return await due(OldSessions(database), NamespaceLimits(limits, own), time.time())
+        there = Namespaces(database)
+        limits = await there.limits(
+            kept.days if days is None else days, kept.max_bytes if max_bytes is None else max_bytes
+        )
+        return await there.due(limits, time.time())
 
 
 @db.command()

@@ -16,12 +16,11 @@ from palimpsest.cli.start_checks import start_problems
 from palimpsest.cli.terminal import MODELS_SHOWN, Finding
 from palimpsest.core.urls import without_password
 from palimpsest.errors import PalimpsestError
-from palimpsest.proxy.pepper import load_pepper
+from palimpsest.proxy.server_secrets import load_pepper
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import sqlite_path
-from palimpsest.storage.migrate import MISMATCHES, schema_state
-from palimpsest.storage.opening import bound_pepper
-from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
+from palimpsest.storage.migrate import MISMATCHES, bound_pepper, schema_state
+from palimpsest.storage.sqlite_files import has_word_index, sqlite_version
 
 # Older versions can corrupt a WAL when two connections write or checkpoint at once (sqlite.org/wal.html).
 _SAFE_SQLITE = (3, 51, 3)

@@ -65,7 +65,7 @@ class ListedKey(NamedTuple):
 @asynccontextmanager
 async def opened_database(settings: Settings) -> AsyncIterator[SqlDatabase]:
     """The configured database."""
-    from palimpsest.storage.opening import open_database
+    from palimpsest.storage.migrate import open_database
 
     how = settings.database
     database = await open_database(how.url.get_secret_value(), how.synchronous, how.store_deadline_seconds)

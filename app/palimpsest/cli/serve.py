@@ -33,14 +33,13 @@ from palimpsest.demo.model import MODEL
 from palimpsest.demo.server import DEFAULT_WINDOW_TOKENS
 from palimpsest.errors import PalimpsestError, SettingsError
 from palimpsest.main.application import Application, create_app
-from palimpsest.proxy.pepper import load_pepper
-from palimpsest.proxy.telemetry.siblings import Inboxes
+from palimpsest.proxy.server_secrets import load_pepper
+from palimpsest.proxy.telemetry.counts import Inboxes
 from palimpsest.settings.serving import Server
 from palimpsest.settings.settings import Settings
 from palimpsest.storage.address import sqlite_path
-from palimpsest.storage.migrate import schema_of_this_version
-from palimpsest.storage.opening import bound_pepper
-from palimpsest.storage.sqlite.driver import sqlite_version
+from palimpsest.storage.migrate import bound_pepper, schema_of_this_version
+from palimpsest.storage.sqlite_files import sqlite_version
 from palimpsest.tokenizer.counting import Tokenizer
 
 # Of glibc's `mallopt`. Other libraries have none.

@@ -13,7 +13,7 @@ from palimpsest.errors import PalimpsestError
 from palimpsest.main.wiring import Parts, base_url_checked, tracer_class
 from palimpsest.proxy.incoming import ASGIApp, ASGIMessage, Receive, Scope, Send
 from palimpsest.proxy.reports import Observer, RequestLog
-from palimpsest.proxy.telemetry.siblings import Siblings
+from palimpsest.proxy.telemetry.counts import Siblings
 from palimpsest.settings.settings import Settings
 from palimpsest.tokenizer.counting import Tokenizer
 

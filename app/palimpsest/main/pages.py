@@ -9,11 +9,9 @@ from fastapi import FastAPI
 from palimpsest.api.callers import ApiParts
 from palimpsest.api.pages import pages_of
 from palimpsest.main.wiring import Parts, new_id
-from palimpsest.proxy.archive import Archive
-from palimpsest.proxy.exchange_views import ExchangeViews
-from palimpsest.proxy.journal.runtime import RuntimeReader
-from palimpsest.proxy.journal.transfer import Imports
-from palimpsest.proxy.overview import Overviews
+from palimpsest.proxy.archive import Archive, ExchangeViews
+from palimpsest.proxy.overviews import Overviews
+from palimpsest.proxy.session_journal import Imports, RuntimeReader
 
 
 def own_pages(parts: Parts) -> FastAPI:

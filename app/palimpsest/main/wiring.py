@@ -35,7 +35,6 @@ from palimpsest.main.upstreams import (
     opened_worker,
 )
 from palimpsest.proxy.access import Access, UnprovenNamespaces
-from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.answering.delivery import Delivery
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts, Recovery
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
@@ -43,36 +42,34 @@ from palimpsest.proxy.answering.passthrough import ModelList, Passthrough
 from palimpsest.proxy.answering.relay import Answered, RelayMeans
 from palimpsest.proxy.background import Background
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, Breaker
-from palimpsest.proxy.compacting.compactor import Compactor
-from palimpsest.proxy.compacting.summaries import SummaryJobs
+from palimpsest.proxy.compacting.summary_jobs import SummaryJobs
 from palimpsest.proxy.compacting.summary_writer import SummarizerChoice, SummaryWriter
-from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.compacting.viewing import Compactor, ViewPlanner
 from palimpsest.proxy.compaction_context import ContextLoader
-from palimpsest.proxy.erasing import Eraser, Forgetting, Scrubber
+from palimpsest.proxy.daily_log import DailyLog
+from palimpsest.proxy.destinations import KeptAnswers, RefusalMemory
+from palimpsest.proxy.erasing import Eraser, Forgetting, RetentionSweep, Scrubber, StoreWatch
 from palimpsest.proxy.exchange import Exchange
 from palimpsest.proxy.incoming import ASGIApp
 from palimpsest.proxy.jobs import Again, Jobs
-from palimpsest.proxy.journal.daily_log import DailyLog
-from palimpsest.proxy.journal.session_journal import SessionJournal
-from palimpsest.proxy.kept_answers import KeptAnswers, RefusalMemory
-from palimpsest.proxy.lookups.hidden_rounds import Replays
-from palimpsest.proxy.lookups.rounds import MixedTurns, RecallRounds, ToolExecutor
+from palimpsest.proxy.lookups import MixedTurns, RecallRounds, Replays, ToolExecutor
 from palimpsest.proxy.memory_blocks import MemoryBlocks
 from palimpsest.proxy.model_facts import (
+    REMEMBERED_MODELS,
+    Calibrations,
     ModelFacts,
     ModelPrices,
+    ModelTokens,
     Windows,
-    WindowSources,
     prices_from_model_data,
 )
 from palimpsest.proxy.operator import OperatorAccess
-from palimpsest.proxy.pepper import load_pepper, wrong_pepper
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.recall.indexing import Indexer, RecallSwitch
-from palimpsest.proxy.recall.searching import Searcher
-from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.recall.tools import RecallTools, Searcher
 from palimpsest.proxy.reports import RequestLog
-from palimpsest.proxy.retention import Retention
+from palimpsest.proxy.server_secrets import AdminKey, load_pepper, wrong_pepper
+from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder
@@ -80,10 +77,7 @@ from palimpsest.proxy.sessions.recovery import Presence, recover
 from palimpsest.proxy.sessions.resolver import References, Resolver, Transcripts
 from palimpsest.proxy.sessions.side_requests import SideRequests
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.proxy.store_watch import StoreWatch
-from palimpsest.proxy.telemetry.metrics import Counts, Metrics
-from palimpsest.proxy.telemetry.siblings import Siblings
-from palimpsest.proxy.token_counts import REMEMBERED_MODELS, Calibrations, ModelTokens
+from palimpsest.proxy.telemetry.counts import Counts, Metrics, Siblings
 from palimpsest.settings.session import recall_enabled, session_policy, session_recalls
 from palimpsest.settings.settings import (
     Settings,
@@ -97,8 +91,7 @@ from palimpsest.settings.settings import (
 )
 from palimpsest.settings.upstreams import SummarizerSettings
 from palimpsest.storage.erasure import RecentlyErased
-from palimpsest.storage.opening import bound_pepper
-from palimpsest.storage.retention import RetentionLimits
+from palimpsest.storage.migrate import bound_pepper
 from palimpsest.storage.store import open_store
 from palimpsest.tokenizer.counting import Counter, Tokenizer
 from palimpsest.upstream.models import published, versioned, window_from_model_data, window_from_upstream
@@ -242,7 +235,9 @@ class Parts:
             there = destinations.of(model)
             return await window_from_upstream(there.upstream, there.asked_for(model), headers, seconds, names)
 
-        sources = WindowSources(
+        return Windows(
+            self.store.accounts,
+            self.jobs,
             upstream=lambda model: without_query(destinations.of(model).upstream.url("/")),
             configured=lru_cache(REMEMBERED_MODELS)(partial(configured_window, settings)),
             ask=ask,
@@ -250,9 +245,10 @@ class Parts:
             default_tokens=to_policy(settings, "").assumed_window_tokens,
             lookup_seconds=seconds,
         )
-        return Windows(self.store.accounts, self.jobs, sources)
 
-    def front(self, pages: Callable[[], ASGIApp], metrics: MetricsPage | None) -> tuple[Front, Retention]:
+    def front(
+        self, pages: Callable[[], ASGIApp], metrics: MetricsPage | None
+    ) -> tuple[Front, RetentionSweep]:
         """The whole application, with `pages` at the first request for one; and what erases old sessions."""
         settings, store, limits = self.settings, self.store, self.settings.limits
         # Every request needs one. Bounded, since callers choose the models' names.
@@ -308,9 +304,9 @@ class Parts:
             ),
             access=self.access,
         )
-        # Keys may get limits while the server runs.
-        general = RetentionLimits(settings.retention.days, settings.retention.max_bytes)
-        return front, Retention(store, self.erasure, general)
+        return front, RetentionSweep(
+            store, self.erasure, settings.retention.days, settings.retention.max_bytes
+        )
 
     def _wire_recall(self) -> None:
         """The index, search, the recall tools, and what offers them to models and runs their calls."""
@@ -444,7 +440,7 @@ class Parts:
             is_known,
             self.store,
             lambda: self.log.open,
-            lambda: self.jobs.open + self.chores.open,
+            lambda: len(self.jobs.running) + len(self.chores.running),
         )
         if siblings is not None:
             stack.callback(siblings.answer_with(metrics.packed, self.chores))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,13 +23,13 @@ from palimpsest.core.wire.credentials import (
     key_digest,
 )
 from palimpsest.errors import AdminKeyRefused, NamespaceUnproven, StoreError, Unauthorized
-from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.incoming import Headers, Incoming
 from palimpsest.proxy.jobs import Jobs, logged
-from palimpsest.proxy.pepper import Pepper
 from palimpsest.proxy.quotas import Quota, quota_of
+from palimpsest.proxy.server_secrets import AdminKey, Pepper
 from palimpsest.settings.serving import AccessSettings
 from palimpsest.storage.accounts import Accounts, KeyRow
+from palimpsest.storage.database import Recent
 from palimpsest.storage.store import Store
 
 # Sweeps within the lifetime of an unproven namespace.
@@ -94,11 +93,6 @@ USE_SECONDS = 60.0
 _keys_log = structlog.get_logger("palimpsest.keys")
 
 
-_ADMIN_KEY = (
-    "This is the admin key, for /api/admin alone; it was sent no further. Send a caller's own key here."
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """An authenticated caller; `quota` None: unlimited."""
@@ -133,7 +127,7 @@ class Access:
         self._admin_key = admin_key
         self._names = names
         self._identity_headers = tuple(name.lower().encode("latin-1") for name in rules.identity_headers)
-        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._known: Recent[bytes, tuple[Caller, float]] = Recent(REMEMBERED)
         # By a valid key's id, when its use was stored.
         self._used: dict[str, float] = {}
 
@@ -160,8 +154,6 @@ class Access:
         # An unproven namespace is not cached: another server on the same database may erase it.
         if (await self._accounts.status(caller.namespace)).proven:
             self._known[digest] = (caller, now + seconds)
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
         return caller
 
     async def still_admits(self, incoming: Incoming, namespace: str) -> bool:
@@ -222,7 +214,10 @@ class Access:
         if incoming.credentials:
             return incoming.credentials
         if self._admin_key is not None and self._admin_key.is_in(incoming.headers, incoming.target):
-            raise AdminKeyRefused(_ADMIN_KEY)
+            raise AdminKeyRefused(
+                "This is the admin key, for /api/admin alone; it was sent no further. Send a caller's own key"
+                " here."
+            )
         first, identity = first_credentials(incoming), self._identity_of(incoming)
         # Appended last: callers that send only the first release's headers keep their namespaces.
         further = self._names.further(incoming.headers, incoming.target)

@@ -66,8 +66,13 @@ class Background:
 
         `weight`: the bytes that it reads. BackgroundFailed when it raised, or the process died over it.
         """
-        if not self._is_worth(weight):
-            return await asyncio.to_thread(work, *args, **kwargs)
+        if self._process is None:
+            now = time.monotonic()
+            if now - self._since > WINDOW_SECONDS:
+                self._since, self._bytes = now, 0
+            self._bytes += weight
+            if self._bytes < self._start_bytes:
+                return await asyncio.to_thread(work, *args, **kwargs)
         try:
             return cast(T, await self._jobs.finish(self._answered(pickle.dumps((work, args, kwargs)))))
         except OSError as error:
@@ -92,58 +97,46 @@ class Background:
             process.kill()
         return process
 
-    def _is_worth(self, weight: int) -> bool:
-        if self._process is not None:
-            return True
-        now = time.monotonic()
-        if now - self._since > WINDOW_SECONDS:
-            self._since, self._bytes = now, 0
-        self._bytes += weight
-        return self._bytes >= self._start_bytes
-
     async def _answered(self, asked: bytes) -> Any:
         async with self._turn:
             if self._idle is not None:
                 self._idle.cancel()
             try:
-                return await self._tried(asked)
+                deaths = 0
+                while deaths < _MOST_DEATHS:
+                    if self._process is None:
+                        # Without -P it would import what lies in the current folder.
+                        command = (sys.executable, "-P", "-m", "palimpsest.proxy.background")
+                        self._process = await asyncio.create_subprocess_exec(
+                            *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+                        )
+                    process = self._process
+                    writer, reader = process.stdin, process.stdout
+                    assert writer is not None
+                    assert reader is not None
+                    try:
+                        writer.write(len(asked).to_bytes(_SIZE_BYTES) + asked)
+                        await writer.drain()
+                        size = int.from_bytes(await reader.readexactly(_SIZE_BYTES))
+                        answer = await reader.readexactly(size)
+                        is_done, result = pickle.loads(answer)  # noqa: S301 - written by our own process
+                        if not is_done:
+                            raise BackgroundFailed(f"work in the background raised {result}")
+                        return result
+                    except asyncio.CancelledError:
+                        # Its answer would be taken for the next one.
+                        self.forget()
+                        raise
+                    except (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError):
+                        status = await process.wait()
+                    if process is self._process:
+                        # Nobody has ended it.
+                        self._process = None
+                        deaths += 1
+                        _log.warning("background_process_died", status=status)
+                raise BackgroundFailed("the process for work in the background died over the same work again")
             finally:
                 self._idle = asyncio.get_running_loop().call_later(self._idle_seconds, self.forget)
-
-    async def _tried(self, asked: bytes) -> Any:
-        deaths = 0
-        while deaths < _MOST_DEATHS:
-            if self._process is None:
-                # Without -P it would import what lies in the current folder.
-                command = (sys.executable, "-P", "-m", "palimpsest.proxy.background")
-                self._process = await asyncio.create_subprocess_exec(
-                    *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
-                )
-            process = self._process
-            writer, reader = process.stdin, process.stdout
-            assert writer is not None
-            assert reader is not None
-            try:
-                writer.write(len(asked).to_bytes(_SIZE_BYTES) + asked)
-                await writer.drain()
-                size = int.from_bytes(await reader.readexactly(_SIZE_BYTES))
-                answer = await reader.readexactly(size)
-                is_done, result = pickle.loads(answer)  # noqa: S301 - written by our own process
-                if not is_done:
-                    raise BackgroundFailed(f"work in the background raised {result}")
-                return result
-            except asyncio.CancelledError:
-                # Its answer would be taken for the next one.
-                self.forget()
-                raise
-            except (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError):
-                status = await process.wait()
-            if process is self._process:
-                # Nobody has ended it.
-                self._process = None
-                deaths += 1
-                _log.warning("background_process_died", status=status)
-        raise BackgroundFailed("the process for work in the background died over the same work again")
 
 
 def _serve() -> None:

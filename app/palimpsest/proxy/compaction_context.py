@@ -64,10 +64,10 @@ from palimpsest.core.view.view import (
 from palimpsest.proxy.incoming import Headers
 from palimpsest.proxy.jobs import offload
 from palimpsest.proxy.journal_rows import block_in
-from palimpsest.proxy.lookups.hidden_rounds import NOTHING, Replay, Replays
+from palimpsest.proxy.lookups import NOTHING, Replay, Replays
 from palimpsest.proxy.model_facts import ModelFacts
 from palimpsest.proxy.turn import ForwardedView, Subject, Turn, weight_of
-from palimpsest.storage.compactions import StoredCompaction
+from palimpsest.storage.journal import StoredCompaction
 from palimpsest.storage.store import Store
 
 # Appended to a record's reason if no model wrote the summary.
@@ -505,7 +505,12 @@ class ContextLoader:
         stored: Sequence[StoredCompaction] = ()
         if not untouched:
             own, stored = await self._store.compactions.with_settings(turn.namespace, turn.session)
-        policy = _asked_policy(self._policy_for(model, own), turn)
+        policy = self._policy_for(model, own)
+        threshold = turn.compact_threshold if isinstance(turn, Turn) else 0
+        if threshold and not 0 < policy.trigger_tokens <= threshold:
+            # The API compacts in the answer that crosses the client's threshold (reference, "Compaction",
+            # 2026-11): a turn waits for a summary that is being written.
+            policy = replace(policy, trigger_tokens=threshold, wait_for_summary=True)
         if policy.is_off:
             # Those made before are in force again once it is on.
             stored = ()
@@ -544,9 +549,14 @@ class ContextLoader:
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"
         memory = current.memory if current else ""
-        if not untouched and (
-            by_hand or await offload(weight, _is_near, talk, current, budget, policy, count_text)
-        ):
+
+        def is_near() -> bool:
+            """Whether the prompt, its tool results whole, may have reached a mark."""
+            blocks = (current.summary, current.memory) if current else ()
+            said = unmasked_tokens(talk, current) + sum(block_tokens(block, count_text) for block in blocks)
+            return due(budget.fixed_tokens + said, unfolded, budget, policy) != "later"
+
+        if not untouched and (by_hand or await offload(weight, is_near)):
             # The memory block as a view would show it now (B16); "" without entries.
             room = memory_room(budget, policy)
             block = await block_in(self._store.journal, turn.namespace, turn.session) if room else None
@@ -591,24 +601,3 @@ class ContextLoader:
         return frozenset(
             chain for chain, point in zip(talk.chains, path, strict=False) if point.chain in chains
         )
-
-
-def _asked_policy(policy: Policy, turn: Subject) -> Policy:
-    """The policy with the client's compaction threshold as trigger, where that is lower.
-
-    The API compacts in the answer that crosses the threshold (reference, "Compaction", 2026-11): a turn waits
-    for a summary that is being written.
-    """
-    threshold = turn.compact_threshold if isinstance(turn, Turn) else 0
-    if not threshold or 0 < policy.trigger_tokens <= threshold:
-        return policy
-    return replace(policy, trigger_tokens=threshold, wait_for_summary=True)
-
-
-def _is_near(
-    talk: Conversation, current: Compaction | None, budget: Budget, policy: Policy, count_text: CountText
-) -> bool:
-    """True when the prompt, its tool results whole, may have reached a mark."""
-    blocks = (current.summary, current.memory) if current else ()
-    said = unmasked_tokens(talk, current) + sum(block_tokens(block, count_text) for block in blocks)
-    return due(budget.fixed_tokens + said, talk.messages[cut_in(current, talk) :], budget, policy) != "later"

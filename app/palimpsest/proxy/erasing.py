@@ -1,9 +1,11 @@
-"""Erases a session or a namespace (P6): rows, the daily log, memory, and remains in the database's files.
+"""Erases sessions and namespaces (P6): rows, the daily log, memory, and remains in the database's files.
 
 A scrub is retried with growing delays while a reader or a store error prevents it. An erase is completed
 even if the client disconnects. What is held in memory is cleared at once, and again until nothing adds to it:
 a request or a job that began before the erase may cache texts of the session after it, and no cache asks whom
 its texts belong to.
+
+Sessions that are kept longer than the operator wants are erased too, and disk space is reserved for erasing.
 """
 
 from __future__ import annotations
@@ -20,16 +22,17 @@ import structlog
 from palimpsest.core.history.quotes import Pieces, all_words_of, pieces_of, quotation, quoted_bytes
 from palimpsest.errors import StoreError
 from palimpsest.proxy.archive import missing
-from palimpsest.proxy.jobs import Again, Jobs, offload, unless
-from palimpsest.proxy.journal.daily_log import DailyLog
+from palimpsest.proxy.daily_log import DailyLog
+from palimpsest.proxy.jobs import Again, Jobs, logged, offload, unless
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.tombstones import Tombstones
-from palimpsest.storage.database import Scrub
+from palimpsest.storage.database import Scrub, StoreFault
 from palimpsest.storage.erasure import Erasure, LoneRequest, RecentlyErased
+from palimpsest.storage.namespaces import OldSession
 from palimpsest.storage.store import Store
 
-# Share of the time that scrubbing may take: all writers wait while a file is rewritten.
+# Share of the time that scrubbing, and erasing what is old, may take: writers wait for a file being written.
 _SHARE = 0.1
 _scrub_log = structlog.get_logger("palimpsest.scrubbing")
 
@@ -262,7 +265,7 @@ class Eraser:
     def swept(self, namespaces: Sequence[str]) -> None:
         """Erase what is left outside the store of unproven namespaces that were swept."""
         for namespace in namespaces:
-            self.gone.add((namespace, ""))
+            self.gone[namespace, ""] = True
             self.jobs.start(self._erased_from_log(namespace))
         self.scrubbing.begin()
 
@@ -296,22 +299,23 @@ class Eraser:
     async def _quoting(self, namespace: str, session: str) -> list[str]:
         """Sessions of requests that quote it, were not recognized on arrival, and that nobody continued."""
         history, erasure = self.store.history, self.store.erasure
-        said, before = await history.said(namespace, session, None)
-        pieces = dict(await offload(sum(len(one.text) for one in said), pieces_of, said))
-        while before is not None:
+        pieces = dict(pieces_of([]))
+        before: int | None = None
+        last: str | None = None
+        while True:
             said, before = await history.said(namespace, session, before)
             more = await offload(sum(len(one.text) for one in said), pieces_of, said)
             for piece, message in more.items():
                 pieces.setdefault(piece, message)
+            if before is None:
+                break
         found: list[str] = []
-        requests, last = await erasure.lone_requests(namespace, session, None)
-        while requests or last is not None:
+        while True:
+            requests, last = await erasure.lone_requests(namespace, session, last)
             weight = sum(len(body) for one in requests for body in (*one.instructions, *one.asked))
             found += await offload(8 * weight, _those_that_quote, requests, pieces)
             if last is None:
-                break
-            requests, last = await erasure.lone_requests(namespace, session, last)
-        return found
+                return found
 
     async def _rows(
         self, namespace: str, session: str, marks: Sequence[bytes], unused_since: float | None = None
@@ -320,18 +324,18 @@ class Eraser:
         erasure, place = self.store.erasure, (namespace, session)
         erased = Erased(namespace, [session], await erasure.body_digests(*place))
         self.forgetting.clear(erased)
-        self.gone.add(place)
+        self.gone[place] = True
         try:
             entries = await self._erased_from_log(*place)
             rows = await erasure.session(*place, marks, self.clock(), unused_since=unused_since)
         except StoreError:
-            self.gone.discard(place)
+            self.gone.pop(place, None)
             # What is hidden already is deleted by a scrub.
             self.scrubbing.begin()
             raise
         if rows is None:
             if unused_since is not None:
-                self.gone.discard(place)
+                self.gone.pop(place, None)
             return None
         self.forgetting.clear_for_good(erased)
         why = "request" if unused_since is None else "retention"
@@ -351,13 +355,13 @@ class Eraser:
         erased = Erased(namespace, there, digests)
         self.forgetting.clear(erased)
         for ident in there:
-            self.gone.add((namespace, ident))
+            self.gone[namespace, ident] = True
         try:
             entries = await self._erased_from_log(namespace)
             rows = await erasure.namespace(namespace, now)
         except StoreError:
             for ident in there:
-                self.gone.discard((namespace, ident))
+                self.gone.pop((namespace, ident), None)
             raise
         self.forgetting.clear_for_good(erased)
         _log.info("namespace_erased", sessions=rows["sessions"], messages=rows["messages"])
@@ -374,3 +378,107 @@ def _those_that_quote(requests: Sequence[LoneRequest], pieces: Pieces) -> list[s
         if quoting is not None and quoted_bytes(quoting, pieces, one.at):
             found.append(one.session)
     return found
+
+
+_retention_log = structlog.get_logger("palimpsest.retention")
+# Seconds from the end of a run to the next one.
+_PAUSE_SECONDS = 3_600.0
+# Longer than the longest erase, which takes at most two minutes.
+_LEASE_SECONDS = 300.0
+_LEASE = "retention"
+
+
+class RetentionSweep:
+    """Erases what is due: sessions older than `days`, of namespaces over `max_bytes`; 0: no limit.
+
+    Keys may have limits of their own.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        eraser: Eraser,
+        days: int,
+        max_bytes: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._eraser = eraser
+        self._general = days, max_bytes
+        self._clock = clock
+        self._holder = store.journal.server or "sole"
+
+    async def keep_running(self) -> None:
+        """Run now and every hour until cancelled; a store error is logged."""
+        while True:
+            with logged(_retention_log, "retention_failed"):
+                await self.run()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def run(self) -> int:
+        """Erase what is due; returns how many sessions. None of them while another server does it."""
+        there = self._store.namespaces
+        # Keys may get limits while the server runs.
+        limits = await there.limits(*self._general)
+        if not any(map(any, limits.values())) or not await self._has_lease():
+            return 0
+        began, erased = time.monotonic(), 0
+        try:
+            while gone := await self._erased(await there.due(limits, self._clock())):
+                erased += gone
+        finally:
+            if erased:
+                self._eraser.scrubbing.begin()
+            await self._store.journal.release_lease(_LEASE, self._holder)
+        _retention_log.info("retention", sessions=erased, seconds=round(time.monotonic() - began, 1))
+        return erased
+
+    async def _erased(self, sessions: Sequence[OldSession]) -> int:
+        """How many are gone until another server has the lease."""
+        count = 0
+        for old in sessions:
+            if not await self._has_lease():
+                break
+            began = time.monotonic()
+            count += await self._eraser.unused(old.namespace, old.session, old.updated_at)
+            await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
+        return count
+
+    async def _has_lease(self) -> bool:
+        """Take the lease, or renew it."""
+        return await self._store.journal.take_lease(_LEASE, self._holder, self._clock(), _LEASE_SECONDS)
+
+
+# A check costs 20 us; operators should not learn of a problem later than refused callers.
+_LOOK_SECONDS = 1.0
+# Checks between two attempts to restore the reserve: disk space is seldom freed faster.
+_RESERVE_LOOKS = 10
+_store_log = structlog.get_logger("palimpsest.store")
+
+
+class StoreWatch:
+    """Watches the store. `reserve_bytes` are kept free for erasing on a full disk; 0: none."""
+
+    def __init__(self, store: Store, reserve_bytes: int) -> None:
+        self._store = store
+        self._reserve_bytes = reserve_bytes
+        self._trouble: StoreFault | None = None
+        self._has_reserve = True
+
+    async def keep(self) -> None:
+        """Check until cancelled."""
+        looks = 0
+        while True:
+            trouble, before = await asyncio.to_thread(self._store.trouble), self._trouble
+            self._trouble = trouble
+            if trouble is None and before is not None:
+                _store_log.info("database_usable_again")
+            elif trouble is not None and trouble != before:
+                _store_log.error("database_unusable", reason=trouble.reason, remedy=trouble.remedy)
+            if looks % _RESERVE_LOOKS == 0 and trouble is None:
+                has = await self._store.keep_reserve(self._reserve_bytes)
+                if self._has_reserve and not has:
+                    _store_log.warning("no_room_for_reserve", bytes=self._reserve_bytes)
+                self._has_reserve = has
+            looks += 1
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -25,13 +25,12 @@ from palimpsest.errors import Conflict, InvalidField, RequestError, StoreUnavail
 from palimpsest.proxy.access import Access
 from palimpsest.proxy.answering.delivery import Delivery
 from palimpsest.proxy.answering.passthrough import Passthrough
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.incoming import Incoming, plain_body
 from palimpsest.proxy.jobs import offload
-from palimpsest.proxy.lookups.hidden_rounds import asked_for
-from palimpsest.proxy.lookups.rounds import MixedTurns
+from palimpsest.proxy.lookups import MixedTurns, asked_for
 from palimpsest.proxy.quotas import Quotas
+from palimpsest.proxy.reports import Client
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.sessions.resolver import References, Resolver
 from palimpsest.proxy.sessions.tombstones import Tombstones
@@ -82,7 +81,20 @@ class Exchange:
                 self._opened(caller.namespace, incoming, request, name) as turn,
             ):
                 client.entry.placed(turn)
-                await self._delivered(turn, client, is_off=control == "off")
+                is_whole = True
+                if turn.wire.keeps_answers:
+                    # Messages or items that only the upstream holds cannot be folded.
+                    said = (message.fields for message in turn.conversation.messages)
+                    is_whole = not turn.begins_unseen and not has_item_references(said)
+                is_off = control == "off"
+                try:
+                    may_plan = is_whole and not is_off
+                    shown = await self._shown(turn, client) if may_plan else original(turn, is_off=is_off)
+                    may_compact = is_whole and not shown.is_off
+                    await self.delivery.deliver(turn, shown, client, may_compact=may_compact)
+                finally:
+                    self.viewing.answered(turn)
+                    self.recorder.ended(turn, client.entry)
         except StoreUnavailable as failure:
             if self.settings.database.on_store_failure == "refuse" or client.started:
                 raise
@@ -111,7 +123,8 @@ class Exchange:
             found = await self.resolver.turn_of(namespace, incoming, request, name)
             with self.resolver.in_flight.at(found):
                 turn = self.delivery.prepared(found)
-                if turn.may_begin:
+                # It may be new here, or was erased: also if placed by an answer (rule 4).
+                if turn.placement.found_by == "anchor" or not turn.placement.base:
                     await self.tombstones.admit(turn)
                 if (turn.namespace, turn.session) in self.mixed.running:
                     await self.mixed.settled(turn.namespace, turn.session)
@@ -124,16 +137,6 @@ class Exchange:
                     continue
                 yield turn
                 return
-
-    async def _delivered(self, turn: Turn, client: Client, *, is_off: bool) -> None:
-        try:
-            is_whole = _is_whole(turn)
-            may_plan = is_whole and not is_off
-            shown = await self._shown(turn, client) if may_plan else original(turn, is_off=is_off)
-            await self.delivery.deliver(turn, shown, client, may_compact=is_whole and not shown.is_off)
-        finally:
-            self.viewing.answered(turn)
-            self.recorder.ended(turn, client.entry)
 
     async def _shown(self, turn: Turn, client: Client) -> ForwardedView:
         try:
@@ -154,17 +157,6 @@ class Exchange:
             incoming = replace(incoming, bill=await self.quotas.bill(quota))
         client.entry.facts["not_stored"] = why.decode()
         await self.passthrough.relay(incoming, client, [(b"x-palimpsest-store", why)])
-
-
-def _is_whole(turn: Turn) -> bool:
-    """False when the conversation contains messages or items that only the upstream holds.
-
-    They cannot be folded.
-    """
-    if not turn.wire.keeps_answers:
-        return True
-    talk = turn.conversation
-    return not turn.begins_unseen and not has_item_references(message.fields for message in talk.messages)
 
 
 def control_of(incoming: Incoming, *, may_ask: bool) -> str:

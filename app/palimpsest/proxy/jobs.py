@@ -1,4 +1,4 @@
-"""Background tasks that outlive a request, and CPU work in threads beside the event loop.
+"""Background tasks that outlive a request, CPU work in threads, and places that are given in turn (H05).
 
 Cancelling the caller does not cancel a task started here; the application waits for all of them before it
 closes the store. Small work is cheaper done inline. In a thread it lets other requests proceed, except during
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -64,16 +65,19 @@ class Jobs:
         """The jobs that have not ended."""
         return tuple(self._tasks)
 
-    @property
-    def open(self) -> int:
-        """The number of jobs that have not ended."""
-        return len(self._tasks)
-
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run the work to its end even if the caller is cancelled; an error is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            # A RequestError is reported to the client by whoever awaits the task.
+            if error is not None and not isinstance(error, RequestError):
+                _log.error("job_failed", error=type(error).__name__)
+
+        task.add_done_callback(ended)
         return task
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
@@ -104,13 +108,6 @@ class Jobs:
         while self._tasks and (left := until - time.monotonic()) > 0:
             await asyncio.wait(self.running, timeout=left)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        # A RequestError is reported to the client by whoever awaits the task.
-        if error is not None and not isinstance(error, RequestError):
-            _log.error("job_failed", error=type(error).__name__)
-
 
 @contextmanager
 def logged(log: Any, event: str, **facts: object) -> Iterator[None]:
@@ -134,3 +131,54 @@ async def offload(weight: int, work: Callable[P, T], *args: P.args, **kwargs: P.
     if weight <= INLINE_WEIGHT:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+class FairPlaces:
+    """At most `places` holders. Owners are served in turn, the jobs of one owner in order of arrival."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        # The first owner is next; it moves to the end when it is served.
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    def waiting(self, who: str) -> int:
+        """How many jobs of the owner wait."""
+        return len(self._waiting.get(who, ()))
+
+    async def acquire(self, who: str) -> None:
+        """Take a place, waiting for one if needed. A cancelled wait takes none."""
+        if self._free:
+            self._free -= 1
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(granted)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Free the place, or pass it to the next waiter."""
+        while self._waiting:
+            who, line = next(iter(self._waiting.items()))
+            granted = line.popleft()
+            if line:
+                self._waiting.move_to_end(who)
+            else:
+                del self._waiting[who]
+            # The future of a cancelled waiter is done.
+            if not granted.done():
+                granted.set_result(None)
+                return
+        self._free += 1
+
+    @asynccontextmanager
+    async def place(self, who: str) -> AsyncIterator[None]:
+        """Hold a place for the duration of the block."""
+        await self.acquire(who)
+        try:
+            yield
+        finally:
+            self.release()

@@ -16,15 +16,15 @@ NewId = Callable[[], str]
 
 def event_rows(events: Iterable[Event], at: float, new_id: NewId) -> list[EventRow]:
     """The events, in order, as rows created `at` (UTC seconds)."""
-    return [EventRow(new_id(), event.type, _json(event), at) for event in events]
-
-
-def _json(event: Event) -> bytes:
-    try:
-        return msgspec.json.encode(event.payload)
-    except UnicodeEncodeError:
-        # Callers choose model names, which may contain a lone surrogate.
-        return json.dumps(event.payload, ensure_ascii=False).encode("utf-8", "replace")
+    rows = []
+    for event in events:
+        try:
+            payload = msgspec.json.encode(event.payload)
+        except UnicodeEncodeError:
+            # Callers choose model names, which may contain a lone surrogate.
+            payload = json.dumps(event.payload, ensure_ascii=False).encode("utf-8", "replace")
+        rows.append(EventRow(new_id(), event.type, payload, at))
+    return rows
 
 
 # Most rows read; entries are folded at fifteen, so that there are never as many.

@@ -8,19 +8,14 @@ import structlog
 
 from palimpsest.errors import AdminDisabled, AdminKeyRefused, AdminMayNotRead, WrongAdminKey
 from palimpsest.proxy.access import Caller
-from palimpsest.proxy.admin_key import AdminKey
 from palimpsest.proxy.archive import missing
 from palimpsest.proxy.incoming import Headers, Incoming
 from palimpsest.proxy.reports import printable
+from palimpsest.proxy.server_secrets import AdminKey
 from palimpsest.storage.namespaces import Namespaces
 
 # Names the namespace that the operator reads as.
 NAMESPACE_HEADER = b"x-palimpsest-namespace"
-_READING = frozenset({"GET", "HEAD"})
-_DISABLED = "No admin key is set: set access.admin_key, and send it as a bearer token."
-_WRONG = "This needs access.admin_key as a bearer token."
-_NOT_TO_BE_READ = "The operator may not read conversations here: access.admin_reads is off."
-_READS_ONLY = "The admin key reads as a namespace and changes nothing: GET and HEAD only."
 _log = structlog.get_logger("palimpsest.operator")
 
 
@@ -38,10 +33,10 @@ class OperatorAccess:
         A wrong key is logged: somebody guesses, or a program has an old one.
         """
         if self.key is None:
-            raise AdminDisabled(_DISABLED)
+            raise AdminDisabled("No admin key is set: set access.admin_key, and send it as a bearer token.")
         if not self.key.opens(headers):
             _log.warning("admin_refused", path=printable(path))
-            raise WrongAdminKey(_WRONG)
+            raise WrongAdminKey("This needs access.admin_key as a bearer token.")
 
     async def reader(self, path: str, incoming: Incoming) -> Caller | None:
         """The caller that the operator reads as; None for a request of an ordinary caller.
@@ -54,9 +49,11 @@ class OperatorAccess:
             return None
         self.check(path, incoming.headers)
         if not self.reads or self.namespaces is None:
-            raise AdminMayNotRead(_NOT_TO_BE_READ)
-        if incoming.method not in _READING:
-            raise AdminKeyRefused(_READS_ONLY)
+            raise AdminMayNotRead("The operator may not read conversations here: access.admin_reads is off.")
+        if incoming.method not in ("GET", "HEAD"):
+            raise AdminKeyRefused(
+                "The admin key reads as a namespace and changes nothing: GET and HEAD only."
+            )
         if await self.namespaces.named(named) is None:
             raise missing()
         return Caller(named)

@@ -90,6 +90,10 @@ class Bill:
     charged: int = 0
     hidden: int = 0
 
+    def charge(self, used: int) -> Charge:
+        """What is left to charge for a request that has used these tokens; releases what it has reserved."""
+        return Charge(self.quota.account, self.day, used + self.hidden - self.charged, self.reserved)
+
 
 class Quotas:
     """Reserves and charges. QuotaExceeded when nothing more may be used."""
@@ -145,7 +149,7 @@ class Quotas:
 
         What it cannot store is stored before the next bill.
         """
-        charge = Charge(bill.quota.account, bill.day, used + bill.hidden - bill.charged, bill.reserved)
+        charge = bill.charge(used)
         try:
             yield charge
         except StoreError:
@@ -156,13 +160,15 @@ class Quotas:
 
     def end(self, bill: Bill, used: int) -> None:
         """End, in the background, the bill of a request that is not recorded."""
-        if used + bill.hidden != bill.charged or bill.reserved:
-            self._jobs.start(self._ended(bill, used))
+        if used + bill.hidden == bill.charged and not bill.reserved:
+            return
 
-    async def _ended(self, bill: Bill, used: int) -> None:
-        said = logged(_log, "use_not_stored", account=bill.quota.account)
-        with said, self.charging(bill, used) as charge:
-            await self._accounts.charge(charge)
+        async def ended() -> None:
+            said = logged(_log, "use_not_stored", account=bill.quota.account)
+            with said, self.charging(bill, used) as charge:
+                await self._accounts.charge(charge)
+
+        self._jobs.start(ended())
 
 
 # Usage stands at the end of an answer; of the Responses API a few fields follow.

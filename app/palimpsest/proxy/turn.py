@@ -77,11 +77,6 @@ class Turn:
         return self.placement.session is None
 
     @property
-    def may_begin(self) -> bool:
-        """True when the conversation may be new here, or was erased: also if placed by an answer (rule 4)."""
-        return self.placement.found_by == "anchor" or not self.placement.base
-
-    @property
     def model(self) -> str:
         """The model asked for."""
         return self.request.model

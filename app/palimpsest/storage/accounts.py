@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -78,7 +78,7 @@ class Charge:
     released: int = 0
 
 
-class Use(NamedTuple):
+class UsedTokens(NamedTuple):
     """Tokens that an account has used on a day, and those that requests in progress have reserved."""
 
     tokens: int = 0
@@ -101,7 +101,7 @@ class LearnedWindow:
     upstream: str
     model: str
     tokens: int
-    source: str
+    source: Literal["overflow", "observed", "upstream"]
     learned_at: float
 
 
@@ -127,7 +127,7 @@ class Accounts(Repository):
         self,
         database: SqlDatabase,
         new_id: Callable[[], str],
-        proven: Recent[str],
+        proven: Recent[str, bool],
         server: str | None = None,
     ) -> None:
         super().__init__(database)
@@ -158,7 +158,7 @@ class Accounts(Repository):
     async def status(self, namespace: str) -> NamespaceStatus:
         """Whether an exchange that closed as done or incomplete with a 2xx has proven the namespace."""
         if namespace in self._proven or await self._few(_PROVEN, namespace=namespace):
-            self._proven.add(namespace)
+            self._proven[namespace] = True
             return NamespaceStatus(proven=True, messages=0)
         counted = await self._few(_STORED, namespace=namespace)
         return NamespaceStatus(proven=False, messages=counted[0][0])
@@ -191,9 +191,9 @@ class Accounts(Repository):
         """Store when the key was used last."""
         await self._wrote(_KEY_USED, id=key_id, last_used_at=now)
 
-    async def used(self, account: str, day: str) -> Use:
+    async def used(self, account: str, day: str) -> UsedTokens:
         """The account's use on the day, a UTC date as YYYY-MM-DD; reads a row for each server inline."""
-        return Use(*(await self._few(_USED, account=account, day=day))[0])
+        return UsedTokens(*(await self._few(_USED, account=account, day=day))[0])
 
     async def reserve(self, account: str, day: str, tokens: int, limit: int) -> bool:
         """Reserve tokens of the day while less than `limit` is used and reserved; False from then on.
@@ -284,11 +284,7 @@ _ADD_KEY = new_row(KEYS).on_conflict_do_nothing()
 _OF_VALID_KEY = sa.update(KEYS).where(KEYS.c.id == p("id"), KEYS.c.revoked_at.is_(None))
 _REVOKE_KEY = _OF_VALID_KEY.values(revoked_at=p(KEYS.c.revoked_at))
 _KEY_OF = sa.select(*_KEY).where(KEYS.c.digest == p("digest"), KEYS.c.revoked_at.is_(None))
-_CHANGED = tuple(
-    name
-    for name in KeyRow.__slots__
-    if name not in ("id", "namespace", "created_at", "revoked_at", "last_used_at")
-)
+_CHANGED = ("label", "expires_at", "daily_tokens", "retention_days", "retention_bytes")
 _CHANGE_KEY = _OF_VALID_KEY.values({name: p(KEYS.c[name]) for name in _CHANGED})
 _KEY_USED = sa.update(KEYS).where(KEYS.c.id == p("id")).values(last_used_at=p(KEYS.c.last_used_at))
 

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -121,12 +121,10 @@ class LoneRequest:
     asked: list[bytes]
 
 
-class RecentlyErased(Recent[tuple[str, str]]):
-    """The ids erased last, in memory: requests that began before the erase must not store anything again.
-
-    Pairs of namespace and session; the session "" stands for a whole namespace. Ids are never reused, so an
-    entry dropped from here could only be missed by work that began hours ago.
-    """
+# The ids erased last, in memory: requests that began before the erase must not store anything again. Pairs of
+# namespace and session; the session "" stands for a whole namespace. Ids are never reused: an entry dropped
+# from here could only be missed by work that began hours ago.
+RecentlyErased: TypeAlias = Recent[tuple[str, str], bool]
 
 
 class Erasure(Repository):
@@ -193,7 +191,7 @@ class Erasure(Repository):
         for (namespace,) in rows:
             # A request in progress would begin a session nobody can find: its credential gets a new
             # namespace.
-            self._erased.add((namespace, ""))
+            self._erased[namespace, ""] = True
             key = _key(namespace, "")
             claim = Step(_CLAIM_UNPROVEN, [key], needed=True)
             steps = [claim, *(Step(statement, [key]) for statement in OF_UNPROVEN.values())]
@@ -201,7 +199,7 @@ class Erasure(Repository):
                 erased.append(namespace)
             else:
                 # It has been proven in the meantime.
-                self._erased.discard((namespace, ""))
+                self._erased.pop((namespace, ""), None)
         if erased:
             await scrub_words(self._db)
         return erased
@@ -236,8 +234,7 @@ class Erasure(Repository):
 
     async def body_digests(self, namespace: str, session: str) -> list[bytes]:
         """The sha256 of every body of the session."""
-        rows = await self._rows(_DIGESTS, namespace=namespace, session=session)
-        return [digest for (digest,) in rows]
+        return [digest for (digest,) in await self._rows(_DIGESTS, **key_of(namespace, session))]
 
     @from_snapshot
     def marks(self, namespace: str, session: str) -> Reading[list[bytes]]:
@@ -288,16 +285,16 @@ class Erasure(Repository):
         # Before the unit is queued: a request queued behind it must find this entry. A session that may stay
         # exists: the request's own unit finds out what became of it.
         if unused_since is None:
-            self._erased.add(place)
+            self._erased[place] = True
         try:
             try:
                 touched = await self._delete([replace(claim, needed=True), forgetting(key), *bury])
             except StoreError:
-                self._erased.discard(place)
+                self._erased.pop(place, None)
                 raise
             if not touched[0]:
                 return None
-            self._erased.add(place)
+            self._erased[place] = True
             return await delete(key)
         finally:
             self._erasing.discard(place)
@@ -362,6 +359,7 @@ class Scope:
 
 # Of a session whose rows are being deleted; that of one that is being imported is another.
 ERASED = literal("erased")
+_HIDDEN_ROW = sa.and_(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden"))
 
 
 def _in_sessions(name: str, *where: Where) -> Scope:
@@ -420,22 +418,9 @@ def digests(scope: Scope) -> Query:
     return sa.select(every.c.digest)
 
 
-def _bodies() -> sa.Delete:
-    """Delete the bodies `alone` but those that recently written sessions name.
-
-    The difference of sets, not a subquery per body: both databases compute each set once.
-    """
-    alone = sa.except_(_unpacked(p("alone", sa.LargeBinary), "alone"), digests(RECENT))
-    return sa.delete(BODIES).where(BODIES.c.digest.in_(alone), of_namespace(BODIES))
-
-
 def _leases(name: str) -> Statement:
     """Lease keys contain ids; our ids contain no LIKE wildcard."""
     return sa.delete(LEASES).where(LEASES.c.key.contains(p(name)))
-
-
-def _of_namespace(table: sa.Table) -> Statement:
-    return sa.delete(table).where(of_namespace(table))
 
 
 def _in_scope(scope: Scope) -> dict[sa.Table, Where]:
@@ -449,30 +434,35 @@ def _all_of(rows: Mapping[sa.Table, Where]) -> dict[str, Statement]:
     return {table.name: sa.delete(table).where(where) for table, where in rows.items()}
 
 
-def _some_of(table: sa.Table, where: Where) -> Statement:
-    keys = sa.select(*table.primary_key).where(where).limit(literal(SLICE_ROWS))
-    return sa.delete(table).where(sa.tuple_(*table.primary_key).in_(keys))
-
-
 # Rows that are deleted while others wait, some 10 ms.
 SLICE_ROWS = 256
 # Bodies that only the session names, and those that nothing in the namespace names any more. They read a
 # whole namespace, so they must not run while a lock is held.
 ALONE = sa.except_(digests(SESSION), digests(OTHERS))
 UNNAMED = sa.except_(sa.select(BODIES.c.digest).where(of_namespace(BODIES)), digests(NAMESPACE))
-SOME_BODIES = _bodies()
-SOME_OF_SESSION = {table.name: _some_of(table, where) for table, where in _in_scope(SESSION).items()}
+# The bodies `alone` but those that recently written sessions name. The difference of sets, not a subquery per
+# body: both databases compute each set once.
+SOME_BODIES = sa.delete(BODIES).where(
+    BODIES.c.digest.in_(sa.except_(_unpacked(p("alone", sa.LargeBinary), "alone"), digests(RECENT))),
+    of_namespace(BODIES),
+)
+SOME_OF_SESSION = {
+    table.name: sa.delete(table).where(
+        sa.tuple_(*table.primary_key).in_(
+            sa.select(*table.primary_key).where(where).limit(literal(SLICE_ROWS))
+        )
+    )
+    for table, where in _in_scope(SESSION).items()
+}
 OF_SESSION = {
     **_all_of(_in_scope(SESSION)),
     "leases": _leases("session"),
-    "sessions": sa.delete(SESSIONS).where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden")),
+    "sessions": sa.delete(SESSIONS).where(_HIDDEN_ROW),
 }
 # Rows of a namespace that belong to no session.
+_OWN = (SPENDING, TOMBSTONES, LEARNED_WINDOWS, CALIBRATIONS)
 OF_NAMESPACE = {
-    "spending": _of_namespace(SPENDING),
-    "tombstones": _of_namespace(TOMBSTONES),
-    "learned_windows": _of_namespace(LEARNED_WINDOWS),
-    "calibrations": _of_namespace(CALIBRATIONS),
+    **_all_of({table: of_namespace(table) for table in _OWN}),
     "leases": _leases("namespace"),
 }
 # A namespace that the upstream never answered is deleted whole, with its credentials. `keys` has no rule: a
@@ -483,59 +473,53 @@ OF_UNPROVEN = {
     **_all_of(_in_scope(NAMESPACE)),
     **OF_NAMESPACE,
     "recall_marks": nameless(),
-    "usage": sa.delete(USAGE).where(USAGE.c.account == p("namespace")),
-    "reserved": sa.delete(RESERVED).where(RESERVED.c.account == p("namespace")),
+    **_all_of({table: table.c.account == p("namespace") for table in (USAGE, RESERVED)}),
     "sessions": sa.delete(SESSIONS).where(
         sa.or_(of_namespace(SESSIONS), SESSIONS.c.namespace == p("hidden"))
     ),
-    "credentials": _of_namespace(CREDENTIALS),
-    "namespaces": sa.delete(NAMESPACES).where(NAMESPACES.c.id == p("namespace")),
+    **_all_of({CREDENTIALS: of_namespace(CREDENTIALS), NAMESPACES: NAMESPACES.c.id == p("namespace")}),
 }
 
 
-def _first_answers() -> Query:
-    firsts = rows_in(MESSAGES, "chain").where(MESSAGES.c.relayed.is_(sa.true()), MESSAGES.c.answers == ONE)
-    rebased = rows_in(REBASES, "chain").where(REBASES.c.answers >= ONE)
-    every = sa.union_all(firsts, _rewritten_answers(), rebased, _import_ends()).subquery()
-    return sa.select(every.c.chain).limit(_MOST_MARKS)
-
-
-def _rewritten_answers() -> Query:
-    """Messages the client sent in place of a first answer: no relayed answer comes back in such a list."""
-    first = MESSAGES.alias("first")
-    stands_there = there_is(
-        same_session(first, MESSAGES),
-        first.c.parent == MESSAGES.c.parent,
-        first.c.relayed.is_(sa.true()),
-    )
-    return rows_in(MESSAGES, "chain").where(
-        MESSAGES.c.role == literal("assistant"),
-        MESSAGES.c.relayed.is_(sa.false()),
-        MESSAGES.c.answers < ONE,
-        stands_there,
-    )
-
-
-def _import_ends() -> Query:
-    """The last imported message of an imported session, in which no answer was relayed.
-
-    All messages of an import arrive before its first event.
-    """
-    event = sa.select(sa.func.min(EVENTS.c.seq)).where(of_session(EVENTS)).scalar_subquery()
-    end = sa.select(sa.func.max(MESSAGES.c.arrival)).where(of_session(MESSAGES), MESSAGES.c.arrival < event)
-    imported = there_is(SESSION_ROW, SESSIONS.c.found_by == literal("import"))
-    return rows_in(MESSAGES, "chain").where(MESSAGES.c.arrival == end.scalar_subquery(), imported)
-
-
-def _unproven() -> Query:
-    """Unproven namespaces created and last used before `before`."""
-    before = p("before")
-    used = sa.select(1).where(SESSIONS.c.namespace == NAMESPACES.c.id, SESSIONS.c.updated_at >= before)
-    unused = (NAMESPACES.c.proven_at.is_(None), NAMESPACES.c.created_at < before, ~sa.exists(used))
-    oldest = sa.select(NAMESPACES.c.id).where(*unused).order_by(NAMESPACES.c.created_at)
-    return oldest.limit(_NAMESPACES_AT_ONCE)
-
-
+# Messages the client sent in place of a first answer: no relayed answer comes back in such a list.
+_FIRST = MESSAGES.alias("first")
+_REWRITTEN_ANSWERS = rows_in(MESSAGES, "chain").where(
+    MESSAGES.c.role == literal("assistant"),
+    MESSAGES.c.relayed.is_(sa.false()),
+    MESSAGES.c.answers < ONE,
+    there_is(
+        same_session(_FIRST, MESSAGES),
+        _FIRST.c.parent == MESSAGES.c.parent,
+        _FIRST.c.relayed.is_(sa.true()),
+    ),
+)
+# The last imported message of an imported session, in which no answer was relayed. All messages of an import
+# arrive before its first event.
+_FIRST_EVENT = sa.select(sa.func.min(EVENTS.c.seq)).where(of_session(EVENTS)).scalar_subquery()
+_LAST_IMPORTED = (
+    sa.select(sa.func.max(MESSAGES.c.arrival))
+    .where(of_session(MESSAGES), MESSAGES.c.arrival < _FIRST_EVENT)
+    .scalar_subquery()
+)
+_IMPORT_ENDS = rows_in(MESSAGES, "chain").where(
+    MESSAGES.c.arrival == _LAST_IMPORTED,
+    there_is(SESSION_ROW, SESSIONS.c.found_by == literal("import")),
+)
+_ENDS = sa.union_all(
+    rows_in(MESSAGES, "chain").where(MESSAGES.c.relayed.is_(sa.true()), MESSAGES.c.answers == ONE),
+    _REWRITTEN_ANSWERS,
+    rows_in(REBASES, "chain").where(REBASES.c.answers >= ONE),
+    _IMPORT_ENDS,
+).subquery()
+_FIRST_ANSWERS = sa.select(_ENDS.c.chain).limit(_MOST_MARKS)
+# Namespaces created and last used before `before`.
+_UNPROVEN = (
+    sa.select(NAMESPACES.c.id)
+    .where(NAMESPACES.c.proven_at.is_(None), NAMESPACES.c.created_at < p("before"))
+    .where(~there_is(SESSIONS.c.namespace == NAMESPACES.c.id, SESSIONS.c.updated_at >= p("before")))
+    .order_by(NAMESPACES.c.created_at)
+    .limit(_NAMESPACES_AT_ONCE)
+)
 AT_REST = ~there_is(
     same_session(EXCHANGES, SESSIONS),
     IS_OPEN,
@@ -561,17 +545,10 @@ _CLAIM_UNPROVEN = (
     .where(NAMESPACES.c.id == p("namespace"), NAMESPACES.c.proven_at.is_(None))
     .values(created_at=NAMESPACES.c.created_at)
 )
-_UNPROVEN = _unproven()
-_ARRIVALS = sa.select(SESSIONS.c.arrivals).where(
-    SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden")
-)
+_ARRIVALS = sa.select(SESSIONS.c.arrivals).where(_HIDDEN_ROW)
 _IS_HIDDEN = sa.and_(SESSIONS.c.namespace >= UNFINISHED, SESSIONS.c.namespace < AFTER_UNFINISHED)
 _UNFINISHED = sa.select(SESSIONS.c.namespace, SESSIONS.c.id).where(_IS_HIDDEN, SESSIONS.c.found_by == ERASED)
-GIVE_UP_IMPORT = (
-    sa.update(SESSIONS)
-    .where(SESSIONS.c.id == p("session"), SESSIONS.c.namespace == p("hidden"))
-    .values(found_by=ERASED)
-)
+GIVE_UP_IMPORT = sa.update(SESSIONS).where(_HIDDEN_ROW).values(found_by=ERASED)
 # At a start: imports that a kill has cut, of a time at which no other server writes them any more.
 GIVE_UP_IMPORTS = (
     sa.update(SESSIONS).where(_IS_HIDDEN, SESSIONS.c.updated_at < p("before")).values(found_by=ERASED)
@@ -618,7 +595,6 @@ _ASKED_IN = sized(
     .order_by(MESSAGES.c.session, MESSAGES.c.arrival)
 )
 _DIGESTS = digests(SESSION)
-_FIRST_ANSWERS = _first_answers()
 _REQUESTS = rows_in(MESSAGES, "chain").where(MESSAGES.c.is_head.is_(sa.true())).limit(_MOST_MARKS)
 _ANY_TOMBSTONE = sa.select(TOMBSTONES.c.mark).where(of_namespace(TOMBSTONES)).limit(ONE)
 _BURIED = sized(

@@ -235,13 +235,6 @@ def _cut_bodies() -> sa.Select[tuple[bytes]]:
     )
 
 
-def _openings() -> Query:
-    said = _cut_bodies().join(MESSAGES, HAS_BODY).where(same_session(MESSAGES, SESSIONS))
-    users = said.where(MESSAGES.c.role == literal("user")).order_by(MESSAGES.c.arrival).limit(ONE)
-    each = [users.offset(literal(place)).scalar_subquery() for place in range(_OPENING_MESSAGES)]
-    return sa.select(SESSIONS.c.id, *each).where(among(SESSIONS.c.id), of_namespace(SESSIONS))
-
-
 def _asked_beside() -> Query:
     """A title is asked for near the beginning: arrivals count messages and requests."""
     asked, answer = MESSAGES.alias("asked"), MESSAGES.alias("answer")
@@ -286,20 +279,6 @@ def _totals(*by: sa.ColumnElement[Any], by_day: bool = True) -> Query:
     return sa.select(*columns).where(of_namespace(EXCHANGES)).group_by(*by, *days, *ends)
 
 
-def _totals_since(*, by_day: bool) -> Query:
-    """Ids grow with time, so that older rows are not read."""
-    rows = _totals(by_day=by_day).where(EXCHANGES.c.id >= p("since"))
-    return rows.order_by(sa.desc("day"), EXCHANGES.c.model).limit(literal(_MOST_TOTALS))
-
-
-def _compacted_at() -> Query:
-    """The least whole prompt of each compaction's turns: that of the first one."""
-    where = (of_namespace(EXCHANGES), among(EXCHANGES.c.session))
-    under = (EXCHANGES.c.compaction.is_not(None), EXCHANGES.c.tokens_full.is_not(None))
-    rows = sa.select(EXCHANGES.c.session, sa.func.min(EXCHANGES.c.tokens_full)).where(*where, *under)
-    return rows.group_by(EXCHANGES.c.session, EXCHANGES.c.compaction)
-
-
 def _durations(seconds: sa.ColumnElement[float]) -> Sequence[sa.ColumnElement[Any]]:
     """Sum, number and longest."""
     return _or_zero(sa.func.sum(seconds)), sa.func.count(seconds), _or_zero(sa.func.max(seconds))
@@ -328,11 +307,33 @@ _PAGE = _OF_SESSION.where(_BEFORE).order_by(EXCHANGES.c.arrival.desc()).limit(LI
 _NUMBERED = _OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place", sa.BigInteger))
 _NAMED = _OF_SESSION.where(EXCHANGES.c.id == p("id"))
 _VARIANTS = sized(rows_in(VARIANTS, "chain", "digest", "created_at").where(among(VARIANTS.c.chain)))
-_NEWEST, _OPENINGS = sized(newest_of_sessions(_COLUMNS)), sized(_openings())
+_NEWEST = sized(newest_of_sessions(_COLUMNS))
+_USERS = (
+    _cut_bodies()
+    .join(MESSAGES, HAS_BODY)
+    .where(same_session(MESSAGES, SESSIONS), MESSAGES.c.role == literal("user"))
+    .order_by(MESSAGES.c.arrival)
+    .limit(ONE)
+)
+_OPENING = [_USERS.offset(literal(place)).scalar_subquery() for place in range(_OPENING_MESSAGES)]
+_OPENINGS = sized(sa.select(SESSIONS.c.id, *_OPENING).where(among(SESSIONS.c.id), of_namespace(SESSIONS)))
 _ASKED_BESIDE = sized(_asked_beside())
-_TOTALS = {by_day: _totals_since(by_day=by_day) for by_day in (True, False)}
+# Ids grow with time, so that older rows are not read.
+_TOTALS = {
+    by_day: _totals(by_day=by_day)
+    .where(EXCHANGES.c.id >= p("since"))
+    .order_by(sa.desc("day"), EXCHANGES.c.model)
+    .limit(literal(_MOST_TOTALS))
+    for by_day in (True, False)
+}
 _TOTALS_OF = sized(_totals(EXCHANGES.c.session).where(among(EXCHANGES.c.session)))
-_COMPACTED_AT = sized(_compacted_at())
+# The least whole prompt of each compaction's turns: that of the first one.
+_COMPACTED_AT = sized(
+    sa.select(EXCHANGES.c.session, sa.func.min(EXCHANGES.c.tokens_full))
+    .where(of_namespace(EXCHANGES), among(EXCHANGES.c.session))
+    .where(EXCHANGES.c.compaction.is_not(None), EXCHANGES.c.tokens_full.is_not(None))
+    .group_by(EXCHANGES.c.session, EXCHANGES.c.compaction)
+)
 _TOKENS_UNTIL = sa.select(
     *(total_of(EXCHANGES.c[f"{name}_tokens"]) for name in ("prompt", "completion", "cached")),
     sa.func.count(sa.func.coalesce(EXCHANGES.c.prompt_tokens, EXCHANGES.c.completion_tokens)),

@@ -24,10 +24,15 @@ from palimpsest.core.recall.rounds.hidden import HiddenRounds
 from palimpsest.core.wire.chat_answers import Usage
 from palimpsest.core.wire.json_text import array_of
 from palimpsest.storage.accounts import Charge
-from palimpsest.storage.compactions import ADD_DATED_COMPACTION, DatedCompaction, compaction_row
 from palimpsest.storage.database import Params, Statement, Step, Unit, p
 from palimpsest.storage.history_sql import INCOMPLETE, LIVE, OFF_PATH, ON_PATH, is_extended
-from palimpsest.storage.journal import ADD_NUMBERED_EVENT, EventRow
+from palimpsest.storage.journal import (
+    ADD_DATED_COMPACTION,
+    ADD_NUMBERED_EVENT,
+    DatedCompaction,
+    EventRow,
+    compaction_row,
+)
 from palimpsest.storage.sql import (
     SESSION_ROW,
     Where,
@@ -443,36 +448,6 @@ def _reopened(given: Any) -> dict[str, Any]:
     }
 
 
-def _release_name() -> sa.Update:
-    """Only for a session that begins: a repeated call must not take the name from the next one."""
-    own = SESSIONS.alias("own_session")
-    begun = there_is(own.c.namespace == p("namespace"), own.c.id == p("session"))
-    named = (SESSIONS.c.external_id == p("external_id"), of_namespace(SESSIONS))
-    return sa.update(SESSIONS).where(*named, ~begun).values(external_id=sa.null())
-
-
-def _begin_import() -> Insert:
-    """Unless it is there in its place. An import that was cut is taken up again."""
-    row = {column.name: p(column) for column in SESSIONS.c} | {"id": p("session", sa.Text)}
-    own = SESSIONS.alias("own_session")
-    there = there_is(own.c.namespace == p("into"), own.c.id == p("session"))
-    new = insert(SESSIONS).from_select(list(row), sa.select(*row.values()).where(~there))
-    return replacing(new, "updated_at")
-
-
-def _put_message() -> Insert:
-    """A message sent again returns to the path; the request's head becomes a branch head."""
-    new = row_in_session(MESSAGES)
-    head = new.excluded.is_head
-    return replacing(
-        new,
-        where=sa.or_(MESSAGES.c.state.in_(OFF_PATH), head),
-        state=_ON_PATH_AGAIN,
-        is_head=sa.or_(MESSAGES.c.is_head, head),
-        preamble=sa.case((head, new.excluded.preamble), else_=MESSAGES.c.preamble),
-    )
-
-
 def _put_answer() -> Insert:
     """An existing answer stays; an incomplete one is completed, one that the client sent becomes relayed.
 
@@ -501,24 +476,6 @@ def _put_answer() -> Insert:
     )
 
 
-def _put_other_spelling() -> Insert:
-    """An existing answer arrives with other bytes: both spellings stay (rule 12).
-
-    The variant is the old spelling if a cut answer is now whole, otherwise the new one.
-    """
-    replaced = sa.and_(MESSAGES.c.state == INCOMPLETE, p(MESSAGES.c.state) == LIVE)
-    spelling: dict[str, sa.ColumnElement[Any]] = {
-        "chain": MESSAGES.c.chain,
-        "session": MESSAGES.c.session,
-        "digest": sa.case((replaced, MESSAGES.c.digest), else_=p(MESSAGES.c.digest)),
-        "namespace": MESSAGES.c.namespace,
-        "created_at": p(VARIANTS.c.created_at),
-    }
-    other = (of_session(MESSAGES), MESSAGES.c.chain == p(MESSAGES.c.chain))
-    row = sa.select(*spelling.values()).where(*other, MESSAGES.c.digest != p(MESSAGES.c.digest))
-    return insert(VARIANTS).from_select(list(spelling), row).on_conflict_do_nothing()
-
-
 # The common case of the upsert below, at half its cost.
 REOPEN_SESSION = (
     sa.update(SESSIONS)
@@ -527,21 +484,53 @@ REOPEN_SESSION = (
 )
 _NEW_SESSION = new_row(SESSIONS, id=p("session"))
 PUT_SESSION = replacing(_NEW_SESSION, **_reopened(_NEW_SESSION.excluded))
-RELEASE_NAME = _release_name()
+# Only for a session that begins: a repeated call must not take the name from the next one.
+_OWN = SESSIONS.alias("own_session")
+RELEASE_NAME = (
+    sa.update(SESSIONS)
+    .where(SESSIONS.c.external_id == p("external_id"), of_namespace(SESSIONS))
+    .where(~there_is(_OWN.c.namespace == p("namespace"), _OWN.c.id == p("session")))
+    .values(external_id=sa.null())
+)
 TOUCH_SESSION = (
     sa.update(SESSIONS)
     .where(SESSION_ROW)
     .values(arrivals=SESSIONS.c.arrivals + p(SESSIONS.c.arrivals), updated_at=p(SESSIONS.c.updated_at))
 )
-BEGIN_IMPORT = _begin_import()
+# Unless it is there in its place. An import that was cut is taken up again.
+_BEGUN = {column.name: p(column) for column in SESSIONS.c} | {"id": p("session", sa.Text)}
+_THERE = there_is(_OWN.c.namespace == p("into"), _OWN.c.id == p("session"))
+BEGIN_IMPORT = replacing(
+    insert(SESSIONS).from_select(list(_BEGUN), sa.select(*_BEGUN.values()).where(~_THERE)), "updated_at"
+)
 END_IMPORT = (
     sa.update(SESSIONS).where(SESSION_ROW).values(namespace=p("into"), external_id=p(SESSIONS.c.external_id))
 )
 ADD_MESSAGE = new_row(MESSAGES).on_conflict_do_nothing()
 PUT_BODY = new_row(BODIES).on_conflict_do_nothing()
-PUT_MESSAGE = _put_message()
+# A message sent again returns to the path; the request's head becomes a branch head.
+_NEW_MESSAGE = row_in_session(MESSAGES)
+_NEW_HEAD = _NEW_MESSAGE.excluded.is_head
+PUT_MESSAGE = replacing(
+    _NEW_MESSAGE,
+    where=sa.or_(MESSAGES.c.state.in_(OFF_PATH), _NEW_HEAD),
+    state=_ON_PATH_AGAIN,
+    is_head=sa.or_(MESSAGES.c.is_head, _NEW_HEAD),
+    preamble=sa.case((_NEW_HEAD, _NEW_MESSAGE.excluded.preamble), else_=MESSAGES.c.preamble),
+)
 PUT_ANSWER = _put_answer()
-PUT_OTHER_SPELLING = _put_other_spelling()
+# An existing answer arrives with other bytes: both spellings stay (rule 12). The variant is the old spelling
+# if a cut answer is now whole, otherwise the new one.
+_REPLACED = sa.and_(MESSAGES.c.state == INCOMPLETE, p(MESSAGES.c.state) == LIVE)
+_SPELLING: Mapping[str, sa.ColumnElement[Any]] = {
+    **{name: MESSAGES.c[name] for name in ("chain", "session", "namespace")},
+    "digest": sa.case((_REPLACED, MESSAGES.c.digest), else_=p(MESSAGES.c.digest)),
+    "created_at": p(VARIANTS.c.created_at),
+}
+_OTHER = sa.select(*_SPELLING.values()).where(
+    of_session(MESSAGES), MESSAGES.c.chain == p("chain"), MESSAGES.c.digest != p(MESSAGES.c.digest)
+)
+PUT_OTHER_SPELLING = insert(VARIANTS).from_select(list(_SPELLING), _OTHER).on_conflict_do_nothing()
 PUT_REBASE = replacing(row_in_session(REBASES), "preamble")
 PUT_VARIANT = new_row(VARIANTS).on_conflict_do_nothing()
 PUT_PREAMBLE = new_row(PREAMBLES).on_conflict_do_nothing()
@@ -580,26 +569,17 @@ def _leave_base(table: sa.Table) -> sa.Update:
     )
 
 
-def _leave_before() -> sa.Update:
-    """The message before the base and the anchor of a rebase are no heads any more."""
-    base = MESSAGES.alias("base_message")
-    parent = sa.select(base.c.parent).where(at_chain(base, "base")).scalar_subquery()
-    ends = MESSAGES.c.chain.in_([p("anchor", sa.LargeBinary), parent])
-    return _flag(MESSAGES, sa.false(), of_session(MESSAGES), ends)
-
-
-def _restore_heads() -> sa.Update:
-    """The closing exchange's base and its rebase's anchor are heads again where nothing follows them."""
-    rebase = sa.and_(EXCHANGES.c.rebase == REBASES.c.chain, EXCHANGES.c.session == REBASES.c.session)
-    anchor = sa.select(REBASES.c.anchor).join(EXCHANGES, rebase).where(THE_EXCHANGE, of_namespace(REBASES))
-    left = sa.or_(MESSAGES.c.chain == p("base"), MESSAGES.c.chain == anchor.scalar_subquery())
-    is_end = (MESSAGES.c.state.in_(ON_PATH), ~is_extended(MESSAGES.c))
-    return _flag(MESSAGES, sa.true(), of_session(MESSAGES), left, *is_end)
-
-
 LEAVE_BASE = _leave_base(MESSAGES)
 LEAVE_REBASE = _leave_base(REBASES)
-LEAVE_BEFORE = _leave_before()
+# The message before the base and the anchor of a rebase are no heads any more.
+_BASE = MESSAGES.alias("base_message")
+_PARENT = sa.select(_BASE.c.parent).where(at_chain(_BASE, "base")).scalar_subquery()
+LEAVE_BEFORE = _flag(
+    MESSAGES,
+    sa.false(),
+    of_session(MESSAGES),
+    MESSAGES.c.chain.in_([p("anchor", sa.LargeBinary), _PARENT]),
+)
 SET_HEAD = (
     sa.update(MESSAGES)
     .where(at_chain(MESSAGES, "head"))
@@ -620,7 +600,20 @@ WITHDRAW = (
     .where(at_chain(MESSAGES), ~is_extended(MESSAGES.c))
     .values(state=p("state"), is_head=sa.false())
 )
-RESTORE_HEADS = _restore_heads()
+# The closing exchange's base and its rebase's anchor are heads again where nothing follows them.
+_ANCHOR = (
+    sa.select(REBASES.c.anchor)
+    .join(EXCHANGES, sa.and_(EXCHANGES.c.rebase == REBASES.c.chain, EXCHANGES.c.session == REBASES.c.session))
+    .where(THE_EXCHANGE, of_namespace(REBASES))
+    .scalar_subquery()
+)
+RESTORE_HEADS = _flag(
+    MESSAGES,
+    sa.true(),
+    of_session(MESSAGES),
+    sa.or_(MESSAGES.c.chain == p("base"), MESSAGES.c.chain == _ANCHOR),
+    *(MESSAGES.c.state.in_(ON_PATH), ~is_extended(MESSAGES.c)),
+)
 RESTORE_REBASE_HEAD = _flag(REBASES, sa.true(), at_chain(REBASES, "base"), ~is_extended(REBASES.c))
 # A regenerate that failed leaves the earlier answer as the branch's head.
 _CHILD = MESSAGES.alias("child")
@@ -637,22 +630,14 @@ FOLLOWS = there_is(
     MESSAGES.c.session == p("session"), MESSAGES.c.parent == p("chain"), of_namespace(MESSAGES)
 )
 ROUNDS = ("messages", "tokens", "written", "results", "written_tokens")
-
-
-def _put_rounds() -> Insert:
-    """The newest rounds that led to an answer; unchanged rounds stay, with their results.
-
-    Nothing is written where a message follows the answer already: a conversation that continued with other
-    rounds, or none, continues that way, so its prompts keep their prefix (P10).
-    """
-    given: Mapping[str, sa.ColumnElement[Any]] = {column.name: p(column) for column in HIDDEN_ROUNDS.c}
-    new = insert(HIDDEN_ROUNDS).from_select(list(given), sa.select(*given.values()).where(~FOLLOWS))
-    changes = sa.or_(
-        HIDDEN_ROUNDS.c.messages != new.excluded.messages,
-        HIDDEN_ROUNDS.c.written.is_distinct_from(new.excluded.written),
-    )
-    return replacing(new, *ROUNDS, "created_at", where=changes)
-
-
-PUT_ROUNDS = _put_rounds()
+# The newest rounds that led to an answer; unchanged rounds stay, with their results. Nothing is written where
+# a message follows the answer already: a conversation that continued with other rounds, or none, continues
+# that way, so its prompts keep their prefix (P10).
+_GIVEN: Mapping[str, sa.ColumnElement[Any]] = {column.name: p(column) for column in HIDDEN_ROUNDS.c}
+_NEW_ROUNDS = insert(HIDDEN_ROUNDS).from_select(list(_GIVEN), sa.select(*_GIVEN.values()).where(~FOLLOWS))
+_CHANGES = sa.or_(
+    HIDDEN_ROUNDS.c.messages != _NEW_ROUNDS.excluded.messages,
+    HIDDEN_ROUNDS.c.written.is_distinct_from(_NEW_ROUNDS.excluded.written),
+)
+PUT_ROUNDS = replacing(_NEW_ROUNDS, *ROUNDS, "created_at", where=_CHANGES)
 PUT_ITEM = new_row(ITEMS).on_conflict_do_nothing()

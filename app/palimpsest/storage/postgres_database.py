@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any, TypeVar, cast
 
 import asyncpg
@@ -19,14 +18,12 @@ from sqlalchemy.engine import Dialect
 
 from palimpsest.errors import Conflict, StoreError, StoreUnavailable
 from palimpsest.storage.database import (
-    Ask,
-    Compiler,
     Pace,
     Reading,
-    Row,
     Scrub,
     StoreFault,
     Unit,
+    compiler_of,
     is_due,
 )
 from palimpsest.storage.tables import METADATA
@@ -72,6 +69,9 @@ _UNAVAILABLE = (
 )
 
 
+DIALECT = cast(Callable[[], Dialect], dialect)
+
+
 class _Connection(asyncpg.Connection):
     """A connection that knows whether something has failed on it."""
 
@@ -110,12 +110,6 @@ async def open_postgres(url: str, deadline_seconds: float) -> PostgresDatabase:
     return PostgresDatabase(pool, deadline_seconds)
 
 
-@cache
-def _compiler() -> Compiler:
-    """Statements are the same for every server: they are compiled once per process."""
-    return Compiler(cast(Callable[[], Dialect], dialect)())
-
-
 class PostgresDatabase:
     """See `SqlDatabase`."""
 
@@ -125,12 +119,22 @@ class PostgresDatabase:
         self._pool = pool
         self._deadline_seconds = deadline_seconds
         self._writing: set[asyncio.Task[Sequence[int]]] = set()
-        self.compiled = _compiler()
+        self.compiled = compiler_of(DIALECT)
 
     async def write(self, unit: Unit, *, pace: Pace = "usual", seconds: float | None = None) -> Sequence[int]:
         """See `SqlDatabase`. `pace` has no effect: the server commits."""
         del pace
-        writing = asyncio.get_running_loop().create_task(self._written(unit, seconds))
+
+        async def written() -> Sequence[int]:
+            async with self._bounded(seconds):
+                for _ in range(_ATTEMPTS - 1):
+                    try:
+                        return await self._commit(unit)
+                    except _AGAIN:
+                        continue
+                return await self._commit(unit)
+
+        writing = asyncio.get_running_loop().create_task(written())
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return await asyncio.shield(writing)
@@ -158,20 +162,14 @@ class PostgresDatabase:
         names = ", ".join(f'"{name}"' for name in METADATA.tables)
         async with self._bounded(_VACUUM_SECONDS), self._acquired() as connection:
             newest = await connection.fetchval(_NEWEST)
-            is_free = await _is_let_go(connection, newest)
+            for _ in range(_LOOKS):
+                if is_free := not await connection.fetchval(_READ_SINCE_BEFORE, newest):
+                    break
+                await asyncio.sleep(_LOOK_SECONDS)
             # Giving pages back to the disk takes a lock that every turn would wait for, and VACUUM waits 5 s
             # a table for it.
             await connection.execute(f"VACUUM (TRUNCATE false) {names}")
         return "vacuumed" if is_free else "pending"
-
-    async def _written(self, unit: Unit, seconds: float | None) -> Sequence[int]:
-        async with self._bounded(seconds):
-            for _ in range(_ATTEMPTS - 1):
-                try:
-                    return await self._commit(unit)
-                except _AGAIN:
-                    continue
-            return await self._commit(unit)
 
     async def read_bounded(self, reading: Reading[T]) -> T:
         """See `SqlDatabase`."""
@@ -206,7 +204,14 @@ class PostgresDatabase:
                 due = is_due(step.after, last)
                 if due:
                     compiled = self.compiled[step.statement]
-                    last = await _run(connection, compiled.sql, [compiled.bind(row) for row in step.rows])
+                    rows = [compiled.bind(row) for row in step.rows]
+                    if len(rows) == 1:
+                        # The tag ends with the number of rows ("UPDATE 1"), or has none ("LOCK TABLE").
+                        tag = (await connection.execute(compiled.sql, *rows[0])).rsplit(" ", 1)[-1]
+                        last = int(tag) if tag.isdigit() else 0
+                    else:
+                        await connection.executemany(compiled.sql, rows)
+                        last = len(rows)
                 touched.append(last if due else 0)
                 if step.needed and not touched[-1]:
                     break
@@ -223,16 +228,13 @@ class PostgresDatabase:
 
     async def _drive(self, connection: PoolConnectionProxy, reading: Reading[T]) -> T:
         try:
-            ask = next(reading)
+            statement, params = next(reading)
             while True:
-                ask = reading.send(await self._rows(connection, ask))
+                compiled = self.compiled[statement]
+                rows = await connection.fetch(compiled.sql, *compiled.bind(params))
+                statement, params = reading.send([tuple(row.values()) for row in rows])
         except StopIteration as end:
             return cast(T, end.value)
-
-    async def _rows(self, connection: PoolConnectionProxy, ask: Ask) -> Sequence[Row]:
-        compiled = self.compiled[ask.statement]
-        rows = await connection.fetch(compiled.sql, *compiled.bind(ask.params))
-        return [tuple(row.values()) for row in rows]
 
     @asynccontextmanager
     async def _bounded(self, seconds: float | None = None) -> AsyncIterator[None]:
@@ -248,24 +250,6 @@ class PostgresDatabase:
             raise StoreUnavailable(f"the database is not available: {_said(failure)}") from failure
         except asyncpg.PostgresError as failure:
             raise StoreError(f"the database refused a row: {_said(failure)}") from failure
-
-
-async def _run(connection: PoolConnectionProxy, sql: str, rows: Sequence[Any]) -> int:
-    if len(rows) == 1:
-        # The command tag ends with the number of rows ("UPDATE 1"), or has none ("LOCK TABLE").
-        last = (await connection.execute(sql, *rows[0])).rsplit(" ", 1)[-1]
-        return int(last) if last.isdigit() else 0
-    await connection.executemany(sql, rows)
-    return len(rows)
-
-
-async def _is_let_go(connection: PoolConnectionProxy, newest: str) -> bool:
-    """Wait until no snapshot is older than `newest`; False when one still is after all checks."""
-    for _ in range(_LOOKS):
-        if not await connection.fetchval(_READ_SINCE_BEFORE, newest):
-            return True
-        await asyncio.sleep(_LOOK_SECONDS)
-    return False
 
 
 def _said(failure: Exception) -> str:

@@ -21,10 +21,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import Insert, insert
+from sqlalchemy.dialects.postgresql import insert
 
 from palimpsest.core.history.stored_points import MessageState
 from palimpsest.core.recall.words import CorpusStatistics
@@ -124,31 +124,23 @@ class RecallRow:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What arrived in a session after `after`, up to and including `upto`, while its epoch was `epoch`."""
+    """What arrived in a session after `after`, up to and including `upto`, while its epoch was `epoch`.
+
+    `rows`: all of it, in order of arrival. Index an empty one too: that moves the mark.
+    """
 
     epoch: int
     after: int
     upto: int
+    rows: Sequence[RecallRow] = ()
+
+
+# The arrival of a row and its words, with repetitions: their number is its length.
+Indexed: TypeAlias = tuple[int, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Unindexed:
-    """All rows of a stretch, in order of arrival. Index an empty one too: that moves the mark."""
-
-    stretch: Stretch
-    rows: Sequence[RecallRow]
-
-
-@dataclass(frozen=True, slots=True)
-class Indexed:
-    """The words of the row at `arrival`, with repetitions: their number is its length."""
-
-    arrival: int
-    words: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
+class Matches:
     """Rows that contain any of the words, best first; `holdings` are totals of everything searched.
 
     `others` contain the words too and come without bodies: rows after the best ones and rows too large.
@@ -173,7 +165,7 @@ class Search(Repository):
     """See the module docstring."""
 
     @from_snapshot
-    def unindexed(self, namespace: str, session: str, limit: int) -> Reading[Unindexed | None]:
+    def unindexed(self, namespace: str, session: str, limit: int) -> Reading[Stretch | None]:
         """The oldest rows that are not in the index: at most `limit`, and about 4 MB or a single larger row.
 
         None when the session does not exist, or the mark has reached the newest row.
@@ -189,7 +181,7 @@ class Search(Repository):
         first = _within(sorted(rows, key=_arrival)[:limit], _MOST_INDEXED_BYTES)
         # Events use the session's counter too: after the last row, the mark moves to the counter's end.
         upto = newest if len(rows) < limit and len(first) == len(rows) else _arrival(first[-1])
-        return Unindexed(Stretch(epoch, after, upto), (yield from _read(namespace, first)))
+        return Stretch(epoch, after, upto, (yield from _read(namespace, first)))
 
     async def lagging(self, namespace: str, limit: int) -> list[str]:
         """Ids of sessions that are not fully indexed, at most `limit`, the last written first."""
@@ -205,13 +197,13 @@ class Search(Repository):
         """
         key = key_of(namespace, session)
         # The words of fifty long messages take a third of a second.
-        spelled = await asyncio.to_thread(list, map(spelled_text, (entry.words for entry in entries)))
+        spelled = await asyncio.to_thread(list, map(spelled_text, (words for _, words in entries)))
         scopes = f"{scope_of(namespace, None)} {scope_of(namespace, session)}"
         rows = [
-            {**key, "place": entry.arrival, "words": f"{scopes} {own}"}
-            for entry, own in zip(entries, spelled, strict=True)
+            {**key, "place": arrival, "words": f"{scopes} {own}"}
+            for (arrival, _), own in zip(entries, spelled, strict=True)
         ]
-        words = sum(len(entry.words) for entry in entries)
+        words = sum(len(words) for _, words in entries)
         moved = {"after": stretch.after, "arrival": stretch.upto, "entries": len(entries), "words": words}
         steps = [
             arrivals_step({**key, "epoch": stretch.epoch}, 0),
@@ -228,7 +220,7 @@ class Search(Repository):
         words: Sequence[str],
         limit: int,
         most_bytes: int = 4_000_000,
-    ) -> Reading[Found]:
+    ) -> Reading[Matches]:
         """The best `limit` (at most 500) rows that contain any of the words; of equal rows the newest.
 
         Rows rank by the sum of their words' rarity within the session, or within all the namespace's sessions
@@ -239,20 +231,37 @@ class Search(Repository):
         scope = key_of(namespace, session)
         # A word weighs by its rarity in the scope, an entry the sum of its words' weights. The caller then
         # ranks the chosen rows by their texts.
-        holdings = yield from _holdings(scope, words)
+        entries, length = (yield from rows_of(TOTALS[session is not None], **scope))[0]
+        holdings = _NOTHING
+        if entries:
+            wanted = list(dict.fromkeys(words))[:MOST_WORDS]
+            size = _size_for(len(wanted))
+            counted = yield from rows_of(COUNTS[size], **_queries(scope, wanted, size))
+            mean = max(1.0, length / entries)
+            holdings = CorpusStatistics(entries, mean, dict(zip(wanted, counted[0], strict=False)))
         held = {word: count for word, count in holdings.holding.items() if count}
         if not held or limit <= 0:
-            return Found((), holdings)
+            return Matches((), holdings)
         size = _size_for(len(held))
-        weights = [_weight(holdings.entries, count) for count in held.values()]
+        # BM25's inverse document frequency, above 0 even for a word in every entry. In millionths: integers
+        # have the same sum in whatever order a database adds them.
+        weights = [
+            round(1_000_000 * math.log(1 + (holdings.entries - count + 0.5) / (count + 0.5)))
+            for count in held.values()
+        ]
         asked = {**_queries(scope, list(held), size), "limit": _MOST_COUNTED + 1}
         asked |= {f"weight_{i}": weights[i] if i < len(weights) else 0 for i in range(size)}
         best = [row[0] for row in (yield from rows_of(BEST[size], **asked))]
-        entries = yield from _entries(namespace, best[:_MOST_COUNTED])
-        rows = yield from _read(namespace, _fitting(entries[: min(limit, _MOST_FOUND)], most_bytes))
+        found = yield from _entries(namespace, best[:_MOST_COUNTED])
+        fitting: list[_Unread] = []
+        for each in found[: min(limit, _MOST_FOUND)]:
+            if not fitting or each.length <= most_bytes:
+                fitting.append(each)
+                most_bytes -= each.length
+        rows = yield from _read(namespace, fitting)
         read = {(row.session, row.ref) for row in rows}
-        others = [each.row for each in entries if (each.row.session, each.row.ref) not in read]
-        return Found(rows, holdings, others, len(best) <= _MOST_COUNTED)
+        others = [each.row for each in found if (each.row.session, each.row.ref) not in read]
+        return Matches(rows, holdings, others, len(best) <= _MOST_COUNTED)
 
     @from_snapshot
     def those(self, namespace: str, session: str, chains: Sequence[bytes]) -> Reading[list[RecallRow]]:
@@ -349,16 +358,6 @@ def _within(rows: Iterable[_Unread], most_bytes: int) -> list[_Unread]:
     return kept
 
 
-def _fitting(rows: Sequence[_Unread], most_bytes: int) -> list[_Unread]:
-    """The first row, and each further one, in order, that still fits into `most_bytes`."""
-    kept: list[_Unread] = []
-    for each in rows:
-        if not kept or each.length <= most_bytes:
-            kept.append(each)
-            most_bytes -= each.length
-    return kept
-
-
 def _arrival(each: _Unread) -> int:
     return each.row.arrival
 
@@ -370,18 +369,6 @@ def _page(key: Params) -> Reading[list[RecallRow]]:
     rows += [_summary_of(row) for row in (yield from rows_of(SUMMARIES_BEFORE, **asked))]
     newest = sorted(rows, key=_arrival, reverse=True)[:_PAGE_ROWS]
     return (yield from _read(str(key["namespace"]), _within(newest, _PAGE_BYTES)))
-
-
-def _holdings(scope: Params, words: Sequence[str]) -> Reading[CorpusStatistics]:
-    """The index's totals for the scope, and how many entries contain each word."""
-    totals = TOTALS[scope["session"] is not None]
-    entries, length = (yield from rows_of(totals, **scope))[0]
-    if not entries:
-        return _NOTHING
-    asked = list(dict.fromkeys(words))[:MOST_WORDS]
-    size = _size_for(len(asked))
-    counted = yield from rows_of(COUNTS[size], **_queries(scope, asked, size))
-    return CorpusStatistics(entries, max(1.0, length / entries), dict(zip(asked, counted[0], strict=False)))
 
 
 def _entries(namespace: str, entries: Sequence[int]) -> Reading[list[_Unread]]:
@@ -418,14 +405,6 @@ def _queries(scope: Params, words: Sequence[str], size: int) -> dict[str, object
 
 def _size_for(count: int) -> int:
     return next(size for size in WORD_SIZES if count <= size)
-
-
-def _weight(entries: int, holding: int) -> int:
-    """BM25's inverse document frequency, above 0 even for a word in every entry.
-
-    In millionths: integers have the same sum in whatever order a database adds them.
-    """
-    return round(1_000_000 * math.log(1 + (entries - holding + 0.5) / (holding + 0.5)))
 
 
 # The columns of messages and summaries; callers add a condition.
@@ -472,25 +451,22 @@ _MARK = same_session(RECALL_MARKS, SESSIONS)
 _MARKED = sa.func.coalesce(RECALL_MARKS.c.arrival, 0)
 
 
-def _move_mark() -> Insert:
-    """Move the mark only if it is at `after`; 0: there must be none yet."""
-    there = there_is(of_session(RECALL_MARKS))
-    after = p("after", sa.BigInteger)
-    given = {c.name: p(c) for c in RECALL_MARKS.c if c.name != "number"}
-    new = insert(RECALL_MARKS).from_select(
-        list(given), sa.select(*given.values()).where(sa.or_(after == 0, there))
-    )
-    return new.on_conflict_do_update(
-        index_elements=[RECALL_MARKS.c.session, RECALL_MARKS.c.namespace],
-        set_={
-            "arrival": new.excluded.arrival,
-            "entries": RECALL_MARKS.c.entries + new.excluded.entries,
-            "words": RECALL_MARKS.c.words + new.excluded.words,
-        },
-        where=RECALL_MARKS.c.arrival == after,
-    )
-
-
+# Moves the mark only if it is at `after`; 0: there must be none yet.
+_AFTER = p("after", sa.BigInteger)
+_GIVEN = {c.name: p(c) for c in RECALL_MARKS.c if c.name != "number"}
+_NEW_MARK = insert(RECALL_MARKS).from_select(
+    list(_GIVEN),
+    sa.select(*_GIVEN.values()).where(sa.or_(_AFTER == 0, there_is(of_session(RECALL_MARKS)))),
+)
+MOVE_MARK = _NEW_MARK.on_conflict_do_update(
+    index_elements=[RECALL_MARKS.c.session, RECALL_MARKS.c.namespace],
+    set_={
+        "arrival": _NEW_MARK.excluded.arrival,
+        "entries": RECALL_MARKS.c.entries + _NEW_MARK.excluded.entries,
+        "words": RECALL_MARKS.c.words + _NEW_MARK.excluded.words,
+    },
+    where=RECALL_MARKS.c.arrival == _AFTER,
+)
 PLACE = (
     sa.select(SESSIONS.c.epoch, _MARKED, SESSIONS.c.arrivals)
     .select_from(SESSIONS)
@@ -504,7 +480,6 @@ LAGGING = (
     .order_by(SESSIONS.c.updated_at.desc(), SESSIONS.c.id.desc())
     .limit(LIMIT)
 )
-MOVE_MARK = _move_mark()
 ADD_WORDS = insert(RECALL_WORDS).from_select(
     ["rowid", "words"],
     sa.select(RECALL_MARKS.c.number * PLACES + p("place"), WordsOf("words", holds=False)).where(

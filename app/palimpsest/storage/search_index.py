@@ -26,7 +26,7 @@ from sqlalchemy.types import NullType
 from palimpsest.errors import SettingsError
 from palimpsest.storage.database import Params, SqlDatabase, Step, p, rows_of, step
 from palimpsest.storage.sql import Where, literal, of_namespace
-from palimpsest.storage.sqlite.driver import has_word_index, sqlite_version
+from palimpsest.storage.sqlite_files import has_word_index, sqlite_version
 from palimpsest.storage.tables import RECALL_MARKS, RECALL_WORDS
 
 # The rowids per session: an entry's is the session's number times this, plus the arrival.
@@ -127,13 +127,8 @@ async def scrub_words(database: SqlDatabase) -> None:
         while (await database.write([step(_REMOVE, number=number)]))[0]:
             pass
         await database.write([step(_DROP, number=number)])
-    if database.has_fts5:
-        await _merge(database)
-
-
-async def _merge(database: SqlDatabase) -> None:
-    """Merge all segments into one, which drops the words of removed entries."""
-    for _ in range(_MOST_ROUNDS):
+    # Merging all segments into one drops the words of removed entries.
+    for _ in range(_MOST_ROUNDS if database.has_fts5 else 0):
         pages, first = (await database.read_snapshot(rows_of(_PAGES)))[0][0], -1
         for _ in range(2 + 2 * pages // _SLICE_PAGES):
             if not (await database.read_snapshot(rows_of(HAS_REMOVED)))[0][0]:

@@ -1,4 +1,4 @@
-"""The store: ten repositories on one database, SQLite or PostgreSQL.
+"""The store: nine repositories on one database, SQLite or PostgreSQL.
 
 Guarantees
 ----------
@@ -13,7 +13,7 @@ Guarantees
   caller may conclude nothing about whether the rows were written, and may call again.
 * Order is `arrival` (monotonic per session), never time. Times are for people: UTC seconds.
 
-The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure`, `retention`
+The modules of `history`, `exchanges`, `compactions`, `journal`, `search`, `accounts`, `erasure`
 and `namespaces` state the rest. Opening never migrates: it fails when the schema is not current.
 """
 
@@ -31,21 +31,18 @@ import sqlalchemy as sa
 
 from palimpsest.errors import StoreUnavailable
 from palimpsest.storage.accounts import Accounts
-from palimpsest.storage.compactions import Compactions
 from palimpsest.storage.database import Recent, Repository, SqlDatabase, Statement, Step, StoreFault, p, step
 from palimpsest.storage.erasure import GIVE_UP_IMPORTS, Erasure, RecentlyErased
 from palimpsest.storage.exchange_log import ExchangeLog
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.storage.history import History
-from palimpsest.storage.journal import FREE_RESERVED, OPEN_FAILED, Journal, KnownSessions
+from palimpsest.storage.journal import FREE_RESERVED, OPEN_FAILED, Compactions, Journal, KnownSessions
+from palimpsest.storage.migrate import open_database
 from palimpsest.storage.namespaces import Namespaces
-from palimpsest.storage.opening import open_database
-from palimpsest.storage.retention import OldSessions
 from palimpsest.storage.search import Search
 from palimpsest.storage.sql import new_row, replacing
-from palimpsest.storage.sqlite.database import SqliteDatabase
-from palimpsest.storage.sqlite.driver import Synchronous
-from palimpsest.storage.sqlite.files import ServerLock
+from palimpsest.storage.sqlite_database import SqliteDatabase
+from palimpsest.storage.sqlite_files import ServerLock, Synchronous
 from palimpsest.storage.tables import HEARTBEAT
 
 # Another server of a shared database may write an import for so long.
@@ -66,7 +63,7 @@ class Store(Repository):
     ) -> None:
         super().__init__(database)
         self._closed = closed
-        proven: Recent[str] = Recent()
+        proven: Recent[str, bool] = Recent()
         erased = RecentlyErased()
         known = KnownSessions(is_sole=is_sole)
         self.history = History(database)
@@ -77,7 +74,6 @@ class Store(Repository):
         self.journal = Journal(database, known, server)
         self.search = Search(database)
         self.erasure = Erasure(database, erased)
-        self.old_sessions = OldSessions(database)
         self.namespaces = Namespaces(database)
 
     def trouble(self) -> StoreFault | None:
@@ -173,7 +169,6 @@ def _statements() -> Iterator[Statement]:
                 )
 
 
-_KINDS = (sa.SelectBase, sa.UpdateBase, partial)
 _NEW_BEAT = new_row(HEARTBEAT)
 _PING = replacing(_NEW_BEAT, beats=HEARTBEAT.c.beats + _NEW_BEAT.excluded.beats)
 _PINGED = sa.select(HEARTBEAT.c.beats).where(HEARTBEAT.c.id == p("id"))

@@ -21,8 +21,7 @@ from palimpsest.core.recall.tool_results import error_result
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import InvalidParameter, NotFound, NotInstalled, RecallDisabled, StoreError
 from palimpsest.proxy.incoming import ASGIMessage, Receive, Scope, Send, asking_of
-from palimpsest.proxy.recall.searching import Where
-from palimpsest.proxy.recall.tools import ToolCaller
+from palimpsest.proxy.recall.tools import ToolCaller, Where
 
 _log = structlog.get_logger("palimpsest.recall")
 

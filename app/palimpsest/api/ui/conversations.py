@@ -14,10 +14,10 @@ from palimpsest.core.summary.line_sources import SummaryLine
 from palimpsest.core.utc import moment
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.view import applies, cut_in, folded_in
+from palimpsest.proxy.archive import Folding
 from palimpsest.proxy.compaction_context import in_force
-from palimpsest.proxy.exchange_views import Folding
-from palimpsest.storage.compactions import StoredCompaction
 from palimpsest.storage.history import MessageRow
+from palimpsest.storage.journal import StoredCompaction
 
 # Messages on one page, the characters of all of them, so that it stays below 300 kB, and of one.
 MOST_ROWS = 50

@@ -19,7 +19,7 @@ from palimpsest.core.view.plan import plan_manual
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.overview import ListedSession
+from palimpsest.proxy.overviews import ListedSession
 from palimpsest.storage.journal import EventRow
 
 Tone = Literal["plain", "good", "warning", "failure"]

@@ -25,7 +25,7 @@ from palimpsest.api.ui.entries import lines_of
 from palimpsest.core.recall.filters import Filters
 from palimpsest.core.utc import moment
 from palimpsest.errors import NotFound, Unauthorized
-from palimpsest.proxy.recall.searching import SearchAnswer, Where
+from palimpsest.proxy.recall.tools import SearchAnswer, Where
 from palimpsest.settings.settings import DEFAULT
 
 # Hits of a search on one page.

@@ -33,9 +33,9 @@ from palimpsest.core.utc import moment
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson, InvalidParameter, NotFound
+from palimpsest.proxy.archive import MOST_TURNS
 from palimpsest.proxy.compacting.viewing import NotMade
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.exchange_views import MOST_TURNS
 from palimpsest.proxy.journal_rows import text_of
 from palimpsest.storage.exchange_log import NEWEST
 from palimpsest.storage.history import SessionRow

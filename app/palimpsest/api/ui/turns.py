@@ -19,8 +19,8 @@ from palimpsest.core.view.outcomes import ViewPart
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.request import tools_in
 from palimpsest.core.wire.responses.items import as_chat
+from palimpsest.proxy.archive import SeenExchange
 from palimpsest.proxy.compaction_context import CompactionContext
-from palimpsest.proxy.exchange_views import SeenExchange
 from palimpsest.storage.exchange_log import LoggedExchange
 
 # Characters and lines of a message on a page, and its calls: so that a page stays below 300 kB.

@@ -354,10 +354,10 @@ def _order(item: Any) -> int:
     return -1 if index is None else index
 
 
-# What one frame's data means. "finishes": it gives the last choice its finish_reason; it and all later frames
-# are held until the commit (rule 15). "goes_on": it carries more of an answer that had finished. "done": it
-# is `[DONE]`. "error": it reports a failure; the answer is incomplete. "opens": it announces an answer without
-# any of its content.
+# What one frame's data means. "finishes": it gives the last choice its finish_reason; it and all later
+# frames are held until the commit (rule 15). "goes_on": it carries more of an answer that had finished.
+# "done": it is `[DONE]`. "error": it reports a failure; the answer is incomplete. "opens": it announces an
+# answer without any of its content.
 Verdict = Literal["ordinary", "finishes", "goes_on", "done", "error", "opens"]
 
 # As in requests: no answer is nested deeper than what a client may send back.

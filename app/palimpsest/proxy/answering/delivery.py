@@ -13,17 +13,14 @@ from typing import Literal
 from palimpsest.core.recall.rounds.offer import offering
 from palimpsest.core.wire.json_text import encoded
 from palimpsest.errors import UpstreamError
-from palimpsest.proxy.answer_kinds import IncomingAnswer, kind_of, read_of
 from palimpsest.proxy.answering.overflow_recovery import Recovery, RefusedView
 from palimpsest.proxy.answering.own_compactions import OwnCompactions
 from palimpsest.proxy.answering.relay import Refusal, Relay, RelayMeans
-from palimpsest.proxy.client import Client
-from palimpsest.proxy.destinations import Destinations
+from palimpsest.proxy.destinations import Destinations, KeptAnswers
+from palimpsest.proxy.incoming import IncomingAnswer, kind_of, read_of
 from palimpsest.proxy.jobs import offload
-from palimpsest.proxy.kept_answers import KeptAnswers
-from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
-from palimpsest.proxy.lookups.rounds import RecallRounds
-from palimpsest.proxy.reports import RequestEntry, compaction_comment, exchange_headers
+from palimpsest.proxy.lookups import HiddenRoundLog, RecallRounds
+from palimpsest.proxy.reports import Client, RequestEntry, compaction_comment, exchange_headers
 from palimpsest.proxy.sessions.recorder import state_of_status
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers

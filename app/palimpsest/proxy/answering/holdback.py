@@ -12,7 +12,7 @@ from palimpsest.core.wire.json_text import decoded
 from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.core.wire.streams import FrameSplitter, LineSplitter, data_of, data_of_line
 from palimpsest.errors import InvalidJson, UpstreamError
-from palimpsest.proxy.answer_kinds import Kind, framed
+from palimpsest.proxy.incoming import Kind, framed
 from palimpsest.proxy.jobs import Jobs
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.turn import Turn

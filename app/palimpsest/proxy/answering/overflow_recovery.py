@@ -19,9 +19,8 @@ from palimpsest.core.runtime.events import Event
 from palimpsest.errors import RequestError
 from palimpsest.proxy.compacting.viewing import ViewPlanner
 from palimpsest.proxy.jobs import Jobs, logged
-from palimpsest.proxy.journal.session_journal import SessionJournal
-from palimpsest.proxy.model_facts import Windows
-from palimpsest.proxy.token_counts import Calibrations
+from palimpsest.proxy.model_facts import Calibrations, Windows
+from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
 from palimpsest.upstream.overflow import Overflow, SentRequest
 

@@ -23,10 +23,9 @@ from palimpsest.core.wire.compaction_items import (
     triggered_answer,
 )
 from palimpsest.core.wire.json_text import encoded
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
-from palimpsest.proxy.kept_answers import RefusalMemory
-from palimpsest.proxy.reports import exchange_headers
+from palimpsest.proxy.destinations import RefusalMemory
+from palimpsest.proxy.reports import Client, exchange_headers
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.turn import Outcome, Turn, original

@@ -19,10 +19,10 @@ from palimpsest.core.wire.json_spans import raw_members
 from palimpsest.core.wire.json_text import BYTE_ORDER_MARK, decoded, verify
 from palimpsest.core.wire.models import Entry, entries_of, merged, offered, with_model
 from palimpsest.errors import NestedTooDeep, UnsupportedCoding, UpstreamError
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.destinations import Destination, Destinations
 from palimpsest.proxy.incoming import Headers, Incoming, plain_body
 from palimpsest.proxy.quotas import ANSWER_TOKENS, PassingAnswer, Quotas, tokens_in
+from palimpsest.proxy.reports import Client
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
 from palimpsest.upstream.models import LIST_BYTES, LOOKUP_SECONDS

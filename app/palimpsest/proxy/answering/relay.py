@@ -25,17 +25,16 @@ from palimpsest.errors import (
     UpstreamCut,
     UpstreamError,
 )
-from palimpsest.proxy.answer_kinds import IncomingAnswer, Kind
 from palimpsest.proxy.answering.holdback import Holdback, PartialAnswer
 from palimpsest.proxy.answering.overflow_recovery import CutPrompts
-from palimpsest.proxy.client import Client
 from palimpsest.proxy.compacting.viewing import ViewPlanner
+from palimpsest.proxy.incoming import IncomingAnswer, Kind
 from palimpsest.proxy.jobs import Jobs, offload
-from palimpsest.proxy.journal.session_journal import Remembers, SessionJournal
-from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
-from palimpsest.proxy.lookups.rounds import MixedTurns
+from palimpsest.proxy.lookups import HiddenRoundLog, MixedTurns
 from palimpsest.proxy.model_facts import Windows
 from palimpsest.proxy.recall.indexing import Indexer
+from palimpsest.proxy.reports import Client
+from palimpsest.proxy.session_journal import Remembers, SessionJournal
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.recorder import Recorder
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Literal, NamedTuple
+
+from palimpsest.storage.database import Recent
 
 # This many folds within this many turns are a loop: each frees too little for one more turn.
 LOOP_FOLDS = 3
@@ -38,7 +39,7 @@ class Breaker:
         self._seconds = seconds
         self._clock = clock
         # By model and scope (see `_scopes`).
-        self._rows: OrderedDict[tuple[str, tuple[str, ...]], _Row] = OrderedDict()
+        self._rows: Recent[tuple[str, tuple[str, ...]], _Row] = Recent(REMEMBERED_ROWS)
 
     def is_open(self, model: str, namespace: str, key: str = "") -> bool:
         """True while the model should not be asked on behalf of the namespace with this key."""
@@ -63,8 +64,6 @@ class Breaker:
             if row.failures >= self._limit and len(namespaces) >= least:
                 row = _Row(open_until=self._clock() + self._seconds)
             self._rows[model, scope] = row
-            if len(self._rows) > REMEMBERED_ROWS:
-                self._rows.popitem(last=False)
 
     def succeeded(self, model: str, namespace: str, key: str = "") -> None:
         """Reset the counts of the key, the namespace and all callers."""
@@ -87,7 +86,7 @@ class LoopBreaker:
         self._seconds = seconds
         self._clock = clock
         # By session: the turns of its newest folds, and until when it is open.
-        self._sessions: OrderedDict[Hashable, tuple[tuple[int, ...], float]] = OrderedDict()
+        self._sessions: Recent[Hashable, tuple[tuple[int, ...], float]] = Recent(REMEMBERED_SESSIONS)
 
     def is_open(self, session: Hashable) -> bool:
         """True while no summary should be requested for the session."""
@@ -103,5 +102,3 @@ class LoopBreaker:
         if len(turns) >= LOOP_FOLDS:
             turns, until = (), self._clock() + self._seconds
         self._sessions[session] = turns, until
-        if len(self._sessions) > REMEMBERED_SESSIONS:
-            self._sessions.popitem(last=False)

@@ -43,8 +43,8 @@ from palimpsest.core.wire.responses.request import has_unreadable_reasoning, pre
 from palimpsest.errors import QuotaExceeded, StoreError, SummaryRejected
 from palimpsest.proxy.compacting.breaker import Breaker, Cause
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText
+from palimpsest.proxy.destinations import KeptAnswers
 from palimpsest.proxy.jobs import logged
-from palimpsest.proxy.kept_answers import KeptAnswers
 from palimpsest.proxy.model_facts import ModelPrices
 from palimpsest.proxy.quotas import Quotas
 from palimpsest.proxy.turn import Turn

@@ -16,10 +16,9 @@ import structlog
 from palimpsest.core.recall.searchable_text import index_words, known_words, message_text, summary_text
 from palimpsest.errors import BackgroundFailed, RecallDisabled, StoreError
 from palimpsest.proxy.background import Background
-from palimpsest.proxy.fair_places import FairPlaces
-from palimpsest.proxy.jobs import Jobs, logged, unless
+from palimpsest.proxy.jobs import FairPlaces, Jobs, logged, unless
 from palimpsest.storage.journal import Journal
-from palimpsest.storage.search import Indexed, RecallRow, Search, Stretch
+from palimpsest.storage.search import RecallRow, Search, Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,13 @@ class Indexer:
         """
         async with self._lock(namespace, session):
             await self._search.forget(namespace, session)
-        self._jobs.start(self._scrubbed(session))
+
+        async def scrubbed() -> None:
+            # The words cannot be found, and are removed by the next scrub.
+            with logged(_log, "words_not_removed", session=session):
+                await self._search.scrub()
+
+        self._jobs.start(scrubbed())
 
     async def caught_up(self, namespace: str, session: str | None) -> IndexLag:
         """Index what was recorded of the session, or of all, before this call; what is behind. StoreError.
@@ -155,11 +160,6 @@ class Indexer:
             # A search catches up by itself.
             _log.warning("indexing_failed", error=type(error).__name__, session=session)
 
-    async def _scrubbed(self, session: str) -> None:
-        # The words cannot be found, and are removed by the next scrub.
-        with logged(_log, "words_not_removed", session=session):
-            await self._search.scrub()
-
     def _lock(self, namespace: str, session: str) -> asyncio.Lock:
         return self._locks.setdefault((namespace, session), asyncio.Lock())
 
@@ -171,25 +171,22 @@ class Indexer:
             missing = await self._search.unindexed(namespace, session, _READ_ROWS)
             if missing is None:
                 return False
-            rows, stretch = missing.rows, missing.stretch
+            rows, after = missing.rows, missing.after
             for start in range(0, max(1, len(rows)), _WRITTEN_ROWS):
                 part = rows[start : start + _WRITTEN_ROWS]
                 is_last = start + _WRITTEN_ROWS >= len(rows)
-                upto = stretch.upto if is_last else part[-1].arrival
-                step = Stretch(stretch.epoch, stretch.after, upto)
-                if not await self._added(namespace, session, step, part):
+                upto = missing.upto if is_last else part[-1].arrival
+                texts = [(row.body, row.kind == "summary") for row in part]
+                weight = sum([len(row.body) for row in part])
+                async with self._turn.place(namespace):
+                    words = await self._background.run(weight, index_words, texts)
+                entries = [(row.arrival, found) for row, found in zip(part, words, strict=True)]
+                stretch = Stretch(missing.epoch, after, upto)
+                if not await self._search.index(namespace, session, stretch, entries):
                     # Another server was faster, or the session was erased: read again.
                     break
-                stretch = Stretch(stretch.epoch, upto, stretch.upto)
+                after = upto
         return True
-
-    async def _added(self, namespace: str, session: str, stretch: Stretch, rows: Sequence[RecallRow]) -> bool:
-        texts = [(row.body, row.kind == "summary") for row in rows]
-        weight = sum([len(row.body) for row in rows])
-        async with self._turn.place(namespace):
-            words = await self._background.run(weight, index_words, texts)
-        entries = [Indexed(row.arrival, found) for row, found in zip(rows, words, strict=True)]
-        return await self._search.index(namespace, session, stretch, entries)
 
 
 def text_of(row: RecallRow) -> str:

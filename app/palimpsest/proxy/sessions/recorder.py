@@ -34,7 +34,7 @@ from palimpsest.proxy.model_facts import ModelPrices
 from palimpsest.proxy.quotas import Quotas, answer_room, used_by
 from palimpsest.proxy.reports import RequestEntry, printable
 from palimpsest.proxy.sessions.resolver import preamble_digest
-from palimpsest.proxy.telemetry.metrics import Counts
+from palimpsest.proxy.telemetry.counts import Counts
 from palimpsest.proxy.turn import ForwardedView, Outcome, Turn, original, weight_of
 from palimpsest.storage.exchange_units import (
     CloseExchange,

@@ -50,10 +50,10 @@ from palimpsest.core.wire.responses.request import (
 from palimpsest.errors import OtherWire
 from palimpsest.proxy.incoming import Incoming
 from palimpsest.proxy.jobs import MESSAGE_WEIGHT, offload
+from palimpsest.proxy.model_facts import Calibrations
 from palimpsest.proxy.sessions.in_flight import InFlight
 from palimpsest.proxy.sessions.reader import MessageReader
 from palimpsest.proxy.sessions.side_requests import SideRequests
-from palimpsest.proxy.token_counts import Calibrations
 from palimpsest.proxy.turn import Turn
 from palimpsest.settings.compacting import Sessions
 from palimpsest.storage.exchanges import Exchanges

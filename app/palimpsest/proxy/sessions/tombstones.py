@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from palimpsest.core.wire.responses.items import item_references_in
 from palimpsest.errors import ErasedSession
-from palimpsest.proxy.pepper import Pepper
+from palimpsest.proxy.server_secrets import Pepper
 from palimpsest.proxy.turn import Turn
 from palimpsest.storage.erasure import Erasure
 

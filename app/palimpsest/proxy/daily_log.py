@@ -44,8 +44,24 @@ class DailyLog:
         when = datetime.fromtimestamp(at, UTC)
         path = self._folder / f"{when:%Y-%m-%d}-{_owner(namespace)}.md"
         place = namespace, session
+        summary = _HEAD.sub(lambda line: f"\\{line[0]}", sendable(unfenced(compaction.summary)).strip())
+        text = (
+            f"## {when:%H:%M:%S} UTC, session {sendable(session)}\n\n"
+            f"{compaction.messages_folded} messages folded, {compaction.tokens_before} -> "
+            f"{compaction.tokens_after} tokens, {compaction.trigger}, compaction {compaction.id}\n\n"
+            f"{summary}\n\n"
+        )
+
+        def append() -> None:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            with self._locked():
+                if place in self._gone or (namespace, "") in self._gone:
+                    return
+                with os.fdopen(os.open(path, flags, _MODE), "ab", buffering=0) as file:
+                    file.write(text.encode())
+
         try:
-            await asyncio.to_thread(self._append, path, place, _entry(when, session, compaction))
+            await asyncio.to_thread(append)
         except OSError as error:
             _log.warning("daily_log_not_written", error=type(error).__name__, session=session)
 
@@ -61,14 +77,6 @@ class DailyLog:
             _log.error("daily_log_not_erased", error=type(error).__name__, session=session)
             raise StoreUnavailable("The daily log cannot be changed; nothing else was erased.") from error
 
-    def _append(self, path: Path, place: tuple[str, str], text: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        with self._locked():
-            if place in self._gone or (place[0], "") in self._gone:
-                return
-            with os.fdopen(os.open(path, flags, _MODE), "ab", buffering=0) as file:
-                file.write(text.encode())
-
     def _erase(self, namespace: str, session: str | None) -> int:
         if not self._folder.exists():
             return 0
@@ -76,9 +84,16 @@ class DailyLog:
         with self._locked():
             for path in sorted(self._folder.glob(f"????-??-??-{_owner(namespace)}.md")):
                 text = path.read_bytes().decode("utf-8", "surrogateescape")
-                kept, gone = _without(text, session)
-                if gone:
-                    _replace(path, kept)
+                heads = list(_HEAD.finditer(text))
+                ends = [*(head.start() for head in heads[1:]), len(text)]
+                kept = [
+                    text[head.start() : end]
+                    for head, end in zip(heads, ends, strict=False)
+                    if session is not None and head[1] != session
+                ]
+                if gone := len(heads) - len(kept):
+                    before = text[: heads[0].start()] if session is not None else ""
+                    _replace(path, before + "".join(kept))
                 count += gone
         return count
 
@@ -97,18 +112,6 @@ def _owner(namespace: str) -> str:
     return namespace if _PLAIN.fullmatch(namespace) else sha256(namespace.encode()).hexdigest()
 
 
-def _without(text: str, session: str | None) -> tuple[str, int]:
-    """The text without the session's entries (None: without all), and how many were removed."""
-    starts = [match.start() for match in _HEAD.finditer(text)]
-    owners = [match[1] for match in _HEAD.finditer(text)]
-    ends = [*starts[1:], len(text)]
-    entries = list(zip(owners, starts, ends, strict=True))
-    if session is None:
-        return "", len(entries)
-    kept = [text[start:end] for owner, start, end in entries if owner != session]
-    return text[: starts[0] if starts else None] + "".join(kept), len(entries) - len(kept)
-
-
 def _replace(path: Path, text: str) -> None:
     """Replace the file's content, or delete the file for an empty `text`. The old bytes are overwritten."""
     old = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
@@ -125,13 +128,3 @@ def _replace(path: Path, text: str) -> None:
         size = os.fstat(overwritten.fileno()).st_size
         overwritten.write(bytes(size))
         os.fsync(overwritten.fileno())
-
-
-def _entry(when: datetime, session: str, compaction: Compaction) -> str:
-    head = f"## {when:%H:%M:%S} UTC, session {sendable(session)}"
-    figures = (
-        f"{compaction.messages_folded} messages folded, {compaction.tokens_before} -> "
-        f"{compaction.tokens_after} tokens, {compaction.trigger}, compaction {compaction.id}"
-    )
-    summary = _HEAD.sub(lambda line: f"\\{line[0]}", sendable(unfenced(compaction.summary)).strip())
-    return f"{head}\n\n{figures}\n\n{summary}\n\n"

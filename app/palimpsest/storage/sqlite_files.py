@@ -1,4 +1,7 @@
-"""The files of a SQLite database: condition, disk reserve, the server's lock, copies, remains of rows.
+"""The SQLite library in use, its connections, and the files of a database: their condition, locks, copies.
+
+`pysqlite3` brings a SQLite without the WAL-reset corruption of 3.7.0 to 3.51.2. Where it is not installed,
+the standard library's is used, and `doctor` says so.
 
 A file that was deleted or replaced still accepts commits, into an inode that no path names. So each commit is
 acknowledged only after comparing the open files with what their paths name (two `stat`).
@@ -9,14 +12,99 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from palimpsest.errors import SettingsError, StoreUnavailable
 from palimpsest.storage.database import Reason
-from palimpsest.storage.sqlite.driver import Connection, Failure, driver, fault_of, readonly
+
+if TYPE_CHECKING:
+    driver = sqlite3
+else:
+    try:
+        from pysqlite3 import dbapi2 as driver
+    except ImportError:
+        driver = sqlite3
+
+Connection: TypeAlias = sqlite3.Connection
+Failure: TypeAlias = sqlite3.Error
+Synchronous: TypeAlias = Literal["full", "normal"]
+
+# The low byte of SQLite's extended codes: SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB, SQLITE_FULL.
+_FAULTS: Mapping[int, Reason] = {10: "disk_error", 11: "damaged", 26: "damaged", 13: "disk_full"}
+# SQLITE_BUSY.
+_BUSY_CODE = 5
+# Bytes the WAL keeps when it restarts. Overwriting takes half as long as growing the file, whose size must
+# then be made durable too.
+WAL_BYTES = 64_000_000
+# The first version with FTS5's `contentless_delete`.
+_WORD_INDEX_SINCE = (3, 43)
+# Prepared statements cached per connection; the program has about 80.
+_STATEMENTS = 256
+
+
+def sqlite_version() -> str:
+    """The version of the SQLite library in use."""
+    return driver.sqlite_version
+
+
+def has_word_index() -> bool:
+    """Whether the library supports the word index: FTS5 with deletes from contentless tables."""
+    with closing(driver.connect(":memory:")) as connection:
+        modules = connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchall()
+    return bool(modules) and tuple(map(int, sqlite_version().split(".")[:2])) >= _WORD_INDEX_SINCE
+
+
+def fault_of(failure: Failure) -> Reason | None:
+    """The fault of the disk or file; None when the statement is at fault."""
+    return _FAULTS.get(getattr(failure, "sqlite_errorcode", 0) & 0xFF)
+
+
+def is_busy(failure: Failure) -> bool:
+    """True when another connection has the database locked."""
+    code = getattr(failure, "sqlite_errorcode", None)
+    return code & 0xFF == _BUSY_CODE if code is not None else "database is locked" in str(failure)
+
+
+# Of pages in memory, beside the system's own cache of the file: 20 MB for one writer and three readers.
+_WRITER_KILOBYTES, _READER_KILOBYTES = 8_000, 4_000
+
+
+def writable(path: Path, synchronous: Synchronous) -> Connection:
+    """The write connection: WAL, no automatic checkpoints, secure_delete.
+
+    It does not wait for another process that writes but fails with SQLITE_BUSY at once.
+    """
+    connection = driver.connect(
+        path, timeout=0.0, isolation_level=None, cached_statements=_STATEMENTS, check_same_thread=False
+    )
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA synchronous={synchronous.upper()}")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
+    connection.execute("PRAGMA secure_delete=ON")
+    connection.execute(f"PRAGMA cache_size=-{_WRITER_KILOBYTES}")
+    return connection
+
+
+def readonly(path: Path, busy_seconds: float) -> Connection:
+    """A read-only connection that threads may hand to each other."""
+    connection = driver.connect(
+        f"{path.absolute().as_uri()}?mode=ro",
+        uri=True,
+        timeout=busy_seconds,
+        isolation_level=None,
+        cached_statements=_STATEMENTS,
+        check_same_thread=False,
+    )
+    connection.execute("PRAGMA query_only=ON")
+    connection.execute(f"PRAGMA cache_size=-{_READER_KILOBYTES}")
+    return connection
+
 
 # The reserve is made only if the disk has so many times its size free: the reserve must not fill the disk.
 _ROOM_LEFT = 2
@@ -73,8 +161,12 @@ class FileCondition:
 
     def looked_at(self) -> Reason | None:
         """What is wrong, the file's header checked too; a full disk until a write succeeds."""
-        if not (lost := self.lost()) and not self._begins_well():
-            self.fault = "damaged"
+        if not (lost := self.lost()) and self._descriptor is not None:
+            header = b""
+            with suppress(OSError):
+                header = os.pread(self._descriptor, len(_MAGIC), 0)
+            if header != _MAGIC:
+                self.fault = "damaged"
         return lost or self.fault
 
     def failed(self, failure: Failure) -> Reason | None:
@@ -96,26 +188,43 @@ class FileCondition:
             self.fault = None
 
     def remains(self) -> list[int]:
-        """The offsets of pages that may hold copies of deleted rows; reads the whole file."""
-        return [] if self._descriptor is None else pages_with_remains(self._descriptor)
+        """Offsets of pages whose unused room was not zero when it was read, without a lock. OSError.
+
+        Copies of deleted rows may be left there. Reads the whole file.
+        """
+        if (descriptor := self._descriptor) is None:
+            return []
+        size = _page_size(descriptor)
+        if os.fstat(descriptor).st_size >= size * _MOST_PAGES:
+            raise OSError(errno.EFBIG, "the file has too many pages")
+        if any(os.pread(descriptor, 4, 52)):
+            # Its pages of pointers begin with 1 to 5. No file of ours is made so; VACUUM can make one of it.
+            raise OSError(errno.EINVAL, "the file has auto_vacuum")
+        found = []
+        at = 0
+        while chunk := os.pread(descriptor, _CHUNK_BYTES, at):
+            found += [at + start for start in range(0, len(chunk), size) if _gap(chunk, start, size)]
+            at += len(chunk) - len(chunk) % size or len(chunk)
+        # The first page, which has a header of its own, holds the schema and nobody's text.
+        return [page for page in found if page]
 
     def zero(self, pages: Sequence[int]) -> None:
-        """Zero the unused room of these pages, as `zero_remains` says."""
-        if self._descriptor is None:
+        """Zero the unused room of these pages and sync the file.
+
+        The caller holds the write lock while the log is empty: then nobody writes to the file. Readers use no
+        byte of what is written, nor does a power cut tear anything else.
+        """
+        if (descriptor := self._descriptor) is None:
             return
         try:
-            zero_remains(self._descriptor, pages)
+            size = _page_size(descriptor)
+            for at in pages:
+                if gap := _gap(os.pread(descriptor, size, at), 0, size):
+                    os.pwrite(descriptor, bytes(gap[1] - gap[0]), at + gap[0])
+            os.fsync(descriptor)
         except OSError as failure:
             self.fault = "disk_error"
             raise driver.OperationalError(f"the file cannot be written: {failure}") from failure
-
-    def _begins_well(self) -> bool:
-        if self._descriptor is None:
-            return True
-        try:
-            return os.pread(self._descriptor, len(_MAGIC), 0) == _MAGIC
-        except OSError:
-            return False
 
     def closed(self) -> None:
         """SQLite has closed the file: its descriptor is closed too."""
@@ -132,7 +241,8 @@ class Reserve:
 
     def keep(self, size: int) -> bool:
         """Reserve `size` bytes (0: none); False when the disk has no room."""
-        if not size or self._has(size):
+        found = _stat(self._path)
+        if not size or (found is not None and found.st_size == size):
             return True
         room = os.statvfs(self._path.parent)
         if room.f_bavail * room.f_frsize < _ROOM_LEFT * size:
@@ -148,10 +258,6 @@ class Reserve:
             self.give_up()
             return False
         return True
-
-    def _has(self, size: int) -> bool:
-        found = _stat(self._path)
-        return found is not None and found.st_size == size
 
     def give_up(self) -> bool:
         """Free the reserved space; False when there was none."""
@@ -261,36 +367,6 @@ def _stat(path: Path) -> os.stat_result | None:
 # their copies stay between a page's pointers and its cells (measured: 13 of 6,000 in tables filled in random
 # order). A VACUUM would remove them: it needs memory for the whole file in a library that keeps temporary
 # files there, and all writers wait. The layout of pages is that of sqlite.org/fileformat2.html, section 1.6.
-
-
-def pages_with_remains(descriptor: int) -> list[int]:
-    """Offsets of pages whose unused room was not zero when it was read, without a lock. OSError."""
-    size = _page_size(descriptor)
-    if os.fstat(descriptor).st_size >= size * _MOST_PAGES:
-        raise OSError(errno.EFBIG, "the file has too many pages")
-    if any(os.pread(descriptor, 4, 52)):
-        # Its pages of pointers begin with 1 to 5. No file of ours is made so; VACUUM can make one of it.
-        raise OSError(errno.EINVAL, "the file has auto_vacuum")
-    found = []
-    at = 0
-    while chunk := os.pread(descriptor, _CHUNK_BYTES, at):
-        found += [at + start for start in range(0, len(chunk), size) if _gap(chunk, start, size)]
-        at += len(chunk) - len(chunk) % size or len(chunk)
-    # The first page, which has a header of its own, holds the schema and nobody's text.
-    return [page for page in found if page]
-
-
-def zero_remains(descriptor: int, pages: Sequence[int]) -> None:
-    """Zero the unused room of these pages and sync the file.
-
-    The caller holds the write lock while the log is empty: then nobody writes to the file. Readers use no
-    byte of what is written, nor does a power cut tear anything else.
-    """
-    size = _page_size(descriptor)
-    for at in pages:
-        if gap := _gap(os.pread(descriptor, size, at), 0, size):
-            os.pwrite(descriptor, bytes(gap[1] - gap[0]), at + gap[0])
-    os.fsync(descriptor)
 
 
 def _page_size(descriptor: int) -> int:

@@ -24,14 +24,12 @@ from palimpsest.errors import StoreError
 from palimpsest.proxy.compacting.breaker import BREAKER_SECONDS, LoopBreaker
 from palimpsest.proxy.compacting.summary_writer import NoSummary, SummaryWriter
 from palimpsest.proxy.compaction_context import CompactionContext, SummaryText, in_force
-from palimpsest.proxy.fair_places import FairPlaces
-from palimpsest.proxy.jobs import Jobs, logged
-from palimpsest.proxy.journal.session_journal import SessionJournal
+from palimpsest.proxy.jobs import FairPlaces, Jobs, logged
+from palimpsest.proxy.session_journal import SessionJournal
 from palimpsest.proxy.turn import Turn
 from palimpsest.settings.compacting import CompactionSettings
-from palimpsest.storage.compactions import Prepared
 from palimpsest.storage.erasure import RecentlyErased
-from palimpsest.storage.journal import Journal
+from palimpsest.storage.journal import Journal, Prepared
 from palimpsest.storage.store import Store
 
 _log = structlog.get_logger("palimpsest.summaries")
@@ -235,15 +233,11 @@ class SummaryJobs:
         def is_begun() -> bool:
             return bool(self._again(context) if is_again else self.begun(context))
 
-        if is_begun() or self._is_crowded or not self.may_prepare(context):
+        unmade = (job for jobs in self._running.values() for job in jobs if job.made is None)
+        if is_begun() or sum(1 for _ in unmade) >= MOST_AHEAD or not self.may_prepare(context):
             return
         if not await context.done(self._writer.unasked_reason, fold) and not is_begun():
             self.begin(context, fold, is_shared=not is_again)
-
-    @property
-    def _is_crowded(self) -> bool:
-        running = (job for jobs in self._running.values() for job in jobs)
-        return sum(job.made is None for job in running) >= MOST_AHEAD
 
     def begun(self, context: CompactionContext) -> Job | None:
         """The job, running or finished, that covers most of this conversation beyond the current fold."""
@@ -275,7 +269,15 @@ class SummaryJobs:
             return None
         watermark = context.conversation.chains[fold.cut - 1]
         job = Job(watermark, context.policy.name, context.turn.model, is_shared)
-        job.task = self._jobs.start(self._run(context, fold, job))
+
+        async def run() -> None:
+            try:
+                job.made = await self._written(context, fold, job)
+            finally:
+                if job.made is None:
+                    self._keep(key, lambda other: other is not job)
+
+        job.task = self._jobs.start(run())
         self._running[key] = [*self._running.get(key, [])[-7:], job]
         self._running.move_to_end(key)
         # The finished jobs of the oldest sessions are dropped; the store still has the summaries.
@@ -325,13 +327,6 @@ class SummaryJobs:
             # No model would be asked here, so there is no duplicate call to avoid.
             return 0.0
         return await self._leases.waited(*context.key, self._how.deadline_seconds)
-
-    async def _run(self, context: CompactionContext, fold: Fold, job: Job) -> None:
-        try:
-            job.made = await self._written(context, fold, job)
-        finally:
-            if job.made is None:
-                self._keep(context.key, lambda other: other is not job)
 
     async def _written(self, context: CompactionContext, fold: Fold, job: Job) -> Compaction | None:
         turn, how = context.turn, self._how

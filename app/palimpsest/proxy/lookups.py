@@ -1,9 +1,10 @@
-"""Requests with our tools: executes the model's calls in hidden rounds; the client gets the last round (F23).
+"""Our tools in requests: offered to models, carried out in rounds that no client sees, and replayed (F23).
 
 The last round looks like any upstream answer and is relayed, held back and recorded as one. Earlier rounds
 are collected in a `HiddenRoundLog`. Each call leaves an event (`recall.tools`). An answer that also calls the
 client's tools is stored and sent to its end before our calls run. Results that are not stored before the next
-turn are never shown to the model, so that the upstream's prompt cache stays valid.
+turn are never shown to the model, so that the upstream's prompt cache stays valid. Rounds are replayed only
+in requests that offer our tools (rule 31): an upstream may refuse calls of tools that are not declared.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import structlog
 
 from palimpsest.core.budget.upstream_counts import as_theirs
-from palimpsest.core.history.message import chain_of
+from palimpsest.core.history.message import Conversation, chain_of
 from palimpsest.core.recall.rounds.calls import (
     NO_CALLS,
     Called,
@@ -28,28 +29,203 @@ from palimpsest.core.recall.rounds.calls import (
     recall_calls_in,
 )
 from palimpsest.core.recall.rounds.frames import FrameForm, Frames
-from palimpsest.core.recall.rounds.hidden import HiddenRounds, client_answer
-from palimpsest.core.recall.rounds.offer import offering
+from palimpsest.core.recall.rounds.hidden import HiddenRounds, client_answer, weighed
+from palimpsest.core.recall.rounds.offer import may_offer, offering, schemas
 from palimpsest.core.recall.rounds.responses import answer_for_prompt
+from palimpsest.core.recall.tool_calls import DESCRIBE
 from palimpsest.core.text.message_text import ToolCall
+from palimpsest.core.view.compaction import Compaction
+from palimpsest.core.wire.chat import CHAT
 from palimpsest.core.wire.chat_answers import AnsweredChoice, Usage, WholeAnswer
+from palimpsest.core.wire.json_text import decoded
+from palimpsest.core.wire.request import Wire
+from palimpsest.core.wire.responses.items import as_chat
 from palimpsest.core.wire.streams import FrameSplitter, LineSplitter, data_of, data_of_line
-from palimpsest.errors import UpstreamCut
-from palimpsest.proxy.answer_kinds import HeldAnswer, IncomingAnswer, Kind, framed, kind_of, read_of
-from palimpsest.proxy.destinations import Destinations
-from palimpsest.proxy.incoming import Headers, Incoming
+from palimpsest.errors import InvalidField, UpstreamCut
+from palimpsest.proxy.archive import rounds_shown
+from palimpsest.proxy.destinations import Destinations, RefusalMemory
+from palimpsest.proxy.incoming import (
+    Headers,
+    HeldAnswer,
+    Incoming,
+    IncomingAnswer,
+    Kind,
+    framed,
+    kind_of,
+    read_of,
+)
 from palimpsest.proxy.jobs import Jobs, logged
-from palimpsest.proxy.kept_answers import RefusalMemory
-from palimpsest.proxy.lookups.hidden_rounds import HiddenRoundLog
-from palimpsest.proxy.recall.searching import Where
-from palimpsest.proxy.recall.tools import RecallTools
+from palimpsest.proxy.model_facts import ModelTokens
+from palimpsest.proxy.recall.tools import RecallTools, Where
 from palimpsest.proxy.sessions.recorder import state_of_status
-from palimpsest.proxy.turn import ForwardedView, Outcome, Turn
+from palimpsest.proxy.turn import ForwardedView, Outcome, Subject, Turn
+from palimpsest.settings.compacting import RecallSettings
 from palimpsest.settings.serving import Limits
 from palimpsest.storage.exchanges import Exchanges
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.headers import OF_THE_BYTES, answer_headers
 from palimpsest.upstream.overflow import SentRequest, classify
+
+Json = Mapping[str, Any]
+_HEADER = b"x-palimpsest-recall"
+
+
+class HiddenRoundLog:
+    """Collects the hidden rounds of one attempt. `room_tokens`: by how much the prompt may grow."""
+
+    def __init__(self, count: Callable[[Json], int], room_tokens: int) -> None:
+        self._count = count
+        self._left = room_tokens
+        self._before: list[bytes] = []
+        self._tokens = 0
+        self._written: bytes | None = None
+        self._differs = False
+        # What the upstream states of each round.
+        self.usages: list[Usage] = []
+
+    @property
+    def rounds(self) -> HiddenRounds | None:
+        """The rounds to store; None if nothing was hidden."""
+        if not self._before and self._written is None and not self._differs:
+            return None
+        written = self.tokens_of([self._written]) if self._written is not None else 0
+        return HiddenRounds(tuple(self._before), self._tokens, self._written, None, written, self.usages)
+
+    @property
+    def left_tokens(self) -> int:
+        """The room left in the prompt, at least 0."""
+        return max(0, self._left)
+
+    def tokens_of(self, messages: Sequence[bytes]) -> int:
+        """The tokens of the messages in a prompt."""
+        return sum([self._count(as_chat(decoded(message))) for message in messages])
+
+    def add(self, messages: Sequence[bytes]) -> None:
+        """Add messages that were appended to the prompt."""
+        tokens = self.tokens_of(messages)
+        self._before += messages
+        self._tokens += tokens
+        self._left -= tokens
+
+    def clear(self) -> None:
+        """Drop the messages so far: the model is asked again without them."""
+        self._before.clear()
+        self._tokens = 0
+
+    def mark_different(self) -> None:
+        """Note that the client's answer is not what the upstream keeps under the answer's id."""
+        self._differs = True
+
+    def keep_answer(self, message: bytes) -> None:
+        """Keep the model's own answer, which calls both the client's tools and ours."""
+        self._written = message
+
+
+# Tool results are mostly quoted prose.
+_CHARS_A_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What our tools add to a conversation: `rounds` are the hidden rounds by the index of their answer.
+
+    `schema_tokens`: tokens of our tools, 0 if they are not offered. `is_recorded`: a compaction made now
+    records that they go with its view. `as_recorded`: they are sent only if the compaction in force records
+    that. `talk`: the conversation with the tokens of the rounds added to their answers, None without rounds.
+    `result_tokens`: the most that one look-up may take. Everything is in the form of `wire`.
+    """
+
+    schema_tokens: int = 0
+    is_recorded: bool = False
+    as_recorded: bool = False
+    rounds: Mapping[int, HiddenRounds] = field(default_factory=dict)
+    talk: Conversation | None = None
+    result_tokens: int = 0
+    wire: Wire = CHAT
+
+    @property
+    def offers(self) -> bool:
+        """True when our tools may be sent with the request, once something is folded."""
+        return self.schema_tokens > 0
+
+    @property
+    def reads_by(self) -> str:
+        """The tool with which a model reads what is shown shortened; "" without one."""
+        return DESCRIBE if self.offers else ""
+
+    def goes_with(self, compaction: Compaction | None) -> bool:
+        """True when our tools are sent with a view under this compaction; never before the first one."""
+        return self.offers and compaction is not None and (not self.as_recorded or compaction.offers_tools)
+
+
+NOTHING = Replay()
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Decides whether our tools are offered (rule 31), and loads what they add to conversations.
+
+    `is_enabled` and `is_chosen` read a session's own settings; `how` applies if it has chosen nothing.
+    Nothing is offered while recall is not enabled, whatever a request asks for (C03), nor where the upstream
+    is among those `refusing`.
+    """
+
+    exchanges: Exchanges
+    tokens: ModelTokens
+    refusing: RefusalMemory
+    is_enabled: Callable[[bytes | None], bool]
+    is_chosen: Callable[[bytes | None], bool | None]
+    how: RecallSettings
+
+    def offered(self, subject: Subject, own_settings: bytes | None, window_tokens: int) -> Replay:
+        """The tokens of our tools, without rounds; nothing is read from the store.
+
+        They are offered at once by the request's header or else the session's settings (C02), by the
+        deployment's only if the compaction in force was made with them (rule 14). Never for a stored branch,
+        which no model is asked about, and not if they would take too much of the window beside the client's
+        own tools.
+        """
+        how, chosen = self.how, self.is_chosen(own_settings)
+        is_enabled = self.is_enabled(own_settings)
+        without = Replay(is_recorded=is_enabled and (how.tools if chosen is None else chosen))
+        if not isinstance(subject, Turn) or (subject.namespace, subject.model) in self.refusing:
+            return without
+        asked = asked_for(subject.incoming)
+        wanted = asked != "off" if asked else chosen
+        if (
+            not is_enabled
+            or subject.incoming.asks_for_compaction
+            or not (how.tools if wanted is None else wanted)
+            or not may_offer(subject.request, without_tools=how.tools_for_all or asked == "always")
+        ):
+            return without
+        tokens = max(1, self.tokens.schema_tokens(subject.model, schemas(subject.wire)))
+        if tokens > how.tools_share * (window_tokens - subject.fixed_tokens):
+            return without
+        results = how.result_chars // _CHARS_A_TOKEN
+        return Replay(tokens, without.is_recorded, wanted is None, result_tokens=results, wire=subject.wire)
+
+    async def read(self, subject: Subject, offered: Replay, current: Compaction | None) -> Replay:
+        """`offered` with the rounds of the answers that `current` leaves in the view. StoreError."""
+        if not offered.offers:
+            return offered
+        talk = subject.conversation
+        rounds = await rounds_shown(
+            self.exchanges, subject.namespace, subject.session, talk, current, offered.wire
+        )
+        return replace(offered, rounds=rounds, talk=weighed(talk, rounds)) if rounds else offered
+
+
+def asked_for(incoming: Incoming) -> str:
+    """The X-Palimpsest-Recall header: on, always, off, or "" without one. InvalidField for another value.
+
+    "always": also if the client sent no tools. RepeatedHeader when it occurs twice.
+    """
+    asked = (incoming.only(_HEADER) or "").strip().lower()
+    if asked not in ("", "on", "always", "off"):
+        raise InvalidField("X-Palimpsest-Recall is on, always or off.", param="X-Palimpsest-Recall")
+    return asked
+
 
 # Further calls get an error as result; each call is a search.
 _AT_ONCE = 8

@@ -19,13 +19,12 @@ from palimpsest.core.view.clients import first_words
 from palimpsest.core.view.compaction import Author
 from palimpsest.core.wire.json_text import decoded
 from palimpsest.errors import InvalidJson
-from palimpsest.proxy.model_facts import Windows
-from palimpsest.proxy.token_counts import Calibrations
+from palimpsest.proxy.model_facts import Calibrations, Windows
 from palimpsest.storage.accounts import KeyRow
 from palimpsest.storage.exchange_log import LoggedExchange, Total
 from palimpsest.storage.history import SessionRow
 from palimpsest.storage.journal import TokensSpent
-from palimpsest.storage.namespaces import Failure, NamespaceRow, Stored, Turns
+from palimpsest.storage.namespaces import FailedTurn, NamespaceRow, Stored, Turns
 from palimpsest.storage.store import Store
 
 # How a failure with this code is cured, and one of a party without a line of its own.
@@ -78,6 +77,13 @@ class Durations:
         self.longest = max(self.longest, longest)
 
 
+# What `Sums` take from a total as it is.
+_SUMMED = (
+    *("turns", "compacted", "prompt_tokens", "completion_tokens"),
+    *("cached_tokens", "written_tokens", "stated_cache"),
+)
+
+
 @dataclass(slots=True)
 class Sums:
     """Sums over turns. Tokens are the model's; `cost` and `saved` are None when those of no turn are known.
@@ -116,16 +122,11 @@ class Sums:
 
     def add(self, total: Total, ratio: float) -> None:
         """Add the sums of one day, model and end; `ratio`: the model's tokens for one of ours."""
-        self.turns += total.turns
-        self.compacted += total.compacted
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(total, name))
         self.failed += total.turns if total.state not in ("done", "open") else 0
         self.tokens_full += round(total.tokens_full * ratio)
         self.tokens += round(total.tokens_forwarded * ratio)
-        self.prompt_tokens += total.prompt_tokens
-        self.completion_tokens += total.completion_tokens
-        self.cached_tokens += total.cached_tokens
-        self.written_tokens += total.written_tokens
-        self.stated_cache += total.stated_cache
         self.first_byte.add(total.first_byte, total.answered, 0.0)
         self.overhead.add(total.prepared, total.plain, total.most_prepared)
         self.compaction_waits.add(total.waited, total.waits, total.most_waited)
@@ -194,15 +195,6 @@ class Overviews:
                 sums.add(total, ratio)
         return Overview(days, whole, by_day, by_model, summaries, spent, _failures(totals), stored)
 
-    async def of_sessions(self, namespace: str, sessions: Sequence[str]) -> dict[str, Sums]:
-        """The sums of each of `sessions`; those without a turn are left out."""
-        totals = await self.store.exchange_log.totals_of(namespace, sessions)
-        found = {session: Sums() for session in totals}
-        for session, every in totals.items():
-            for total in every:
-                found[session].add(total, self._ratio_of(namespace, total))
-        return found
-
     async def listed(self, namespace: str, rows: Sequence[SessionRow]) -> list[ListedSession]:
         """The sessions of a page of a list, in their order."""
         names = [row.id for row in rows]
@@ -212,10 +204,12 @@ class Overviews:
         openings = await log.openings(namespace, names)
         asked_beside = await log.asked_beside(namespace, names)
         compacted = await log.compacted_at(namespace, names)
-        sums = await self.of_sessions(namespace, names)
+        totals = await log.totals_of(namespace, names)
         listed = []
         for row in rows:
-            last = asked.get(row.id)
+            last, sums = asked.get(row.id), Sums()
+            for total in totals.get(row.id, ()):
+                sums.add(total, self._ratio_of(namespace, total))
             model = last.model if last else row.model
             sent, counted = (last.tokens_forwarded, last.prompt_tokens) if last else (None, None)
             ratio = self.calibrations.ratio_in(namespace, model, counted, sent)
@@ -228,7 +222,7 @@ class Overviews:
                     window_tokens=self.windows.known(model, namespace).tokens,
                     compacted_at=[as_theirs(tokens, ratio) for tokens in compacted.get(row.id, ())],
                     newest=newest.get(row.id),
-                    sums=sums.get(row.id) or Sums(),
+                    sums=sums,
                 )
             )
         return listed
@@ -237,7 +231,7 @@ class Overviews:
         """The namespaces with ids after `after`, in the order of their ids."""
         return await self._views(await self.store.namespaces.page(after, limit), now)
 
-    async def namespace(self, ident: str, now: float) -> tuple[NamespaceView, Sequence[Failure]] | None:
+    async def namespace(self, ident: str, now: float) -> tuple[NamespaceView, Sequence[FailedTurn]] | None:
         """The namespace with this id, and its newest failures of the last 24 hours; None: there is none."""
         row = await self.store.namespaces.named(ident)
         if row is None:
@@ -253,7 +247,7 @@ class Overviews:
         for key in await self.store.accounts.keys():
             keys[key.namespace].append(key)
         stored = await there.stored(ids)
-        sizes = await self.store.old_sessions.sizes()
+        sizes = await there.sizes()
         turns = await there.turns(ids, now - DAY, today)
         return [
             NamespaceView(

@@ -1,6 +1,8 @@
-"""The pepper: the secret under which callers' credentials become the digests that namespaces are found by.
+"""The secrets of a server: the operator's key, and the pepper, neither of which is shown, logged or sent on.
 
-It is created once and then only read: without it the namespaces of a database cannot be found again.
+The admin key is recognized without being kept: it is held as a digest. Under the pepper callers' credentials
+become the digests that namespaces are found by. It is created once and then only read: without it the
+namespaces of a database cannot be found again.
 """
 
 from __future__ import annotations
@@ -10,11 +12,62 @@ import hmac
 import os
 import secrets
 import tempfile
+from base64 import b64decode
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
+from palimpsest.core.urls import decoded
 from palimpsest.errors import SettingsError
+
+_Headers = Sequence[tuple[bytes, bytes]]
+
+
+class AdminKey:
+    """The key; `repr` does not show it."""
+
+    def __init__(self, key: str) -> None:
+        self._size, self._sum = len(key), sum(key.encode())
+        self._digest = _digest(key.encode())
+
+    def opens(self, headers: _Headers) -> bool:
+        """True when the request presents the key as its one bearer token.
+
+        It takes the same time for anything else, whatever its length.
+        """
+        given = [value for name, value in headers if name == b"authorization"]
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        is_same = hmac.compare_digest(_digest(token.strip()), self._digest)
+        return is_same and scheme.lower() == b"bearer"
+
+    def is_in(self, headers: _Headers, target: str) -> bool:
+        """True when the key stands anywhere in a header or in the target: a path and query.
+
+        In headers as spelled, and behind percent-encoding or the coding of Basic. Digests only windows whose
+        bytes have the key's sum: 0.1 ms a kilobyte.
+        """
+        texts = [decoded(target).encode()]
+        for _, value in headers:
+            texts += {value, unquote_to_bytes(value)}
+            scheme, _, coded = value.partition(b" ")
+            if scheme.lower() == b"basic":
+                with suppress(ValueError):
+                    texts.append(b64decode(coded))
+        for text in texts:
+            sums = [0, *accumulate(text)]
+            for at, (before, after) in enumerate(zip(sums, sums[self._size :], strict=False)):
+                window = text[at : at + self._size]
+                if after - before == self._sum and hmac.compare_digest(_digest(window), self._digest):
+                    return True
+        return False
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
 
 # 256 bits: the digests must not be reversible by guessing API keys, whatever their format.
 PEPPER_BYTES = 32
