@@ -16,6 +16,7 @@ from palimpsest.core.budget.budget import (
     budget_of,
     overflow_target,
 )
+from palimpsest.core.budget.measured import Paces
 from palimpsest.core.policy import Policy
 from palimpsest.core.presets import PRESETS
 
@@ -218,3 +219,44 @@ def test_the_marks_are_in_order_and_above_fixed_parts_in_every_window(
     assert b.trigger_tokens - fixed >= min(0.5 * b.room_tokens, 750 / ratio) - 1
     assert b.target_tokens <= fixed + 0.6 * (b.trigger_tokens - fixed) + 1
     assert b.summary_tokens <= max(1, 0.72 * (b.target_tokens - fixed))
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def grown(paces: Paces, clock: Clock, *, step: int, seconds: float, turns: int = 8) -> int:
+    for turn in range(turns):
+        clock.seconds = turn * seconds
+        lead = paces.lead("n", "s", "m", step * (turn + 1))
+    return lead
+
+
+def test_nothing_is_known_before_a_summary_and_a_second_turn() -> None:
+    clock = Clock()
+    assert grown(Paces(clock), clock, step=500, seconds=2) == 0
+    paces = Paces(clock)
+    paces.summary_took("n", "m", 3)
+    assert grown(paces, clock, step=500, seconds=2, turns=1) == 0
+
+
+def test_a_slow_summary_is_asked_for_earlier_and_a_quick_one_a_turn_ahead() -> None:
+    clock = Clock()
+    slow, quick = Paces(clock), Paces(clock)
+    slow.summary_took("n", "m", 24)
+    quick.summary_took("n", "m", 0.5)
+    # 250 tokens a second, for half as long again as the summary takes.
+    assert grown(slow, clock, step=500, seconds=2) == 24 * 250 * 1.5
+    assert grown(quick, clock, step=500, seconds=2) == 500
+
+
+def test_another_model_and_an_edited_conversation_are_measured_anew() -> None:
+    clock = Clock()
+    paces = Paces(clock)
+    paces.summary_took("n", "m", 24)
+    assert paces.lead("n", "s", "other", 9_000) == 0
+    grown(paces, clock, step=500, seconds=2)
+    assert paces.lead("n", "s", "m", 100) == 0

@@ -39,11 +39,11 @@ def may_offer(request: ChatRequest, *, without_tools: bool = False) -> bool:
     if len(request.tools) > _TOOLS_BYTES:
         return False
     tools = decoded(request.tools)
-    groups = (
-        [tool.get("tools") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-    )
+    if not isinstance(tools, list):
+        return False
+    groups = [tool.get("tools") for tool in tools if isinstance(tool, dict)]
     inner = [tool for group in groups if isinstance(group, list) for tool in group]
-    return isinstance(tools, list) and not any(map(is_named_as_ours, (*tools, *inner)))
+    return not any(map(is_named_as_ours, (*tools, *inner)))
 
 
 def offering(request: ChatRequest, messages: Sequence[bytes], *, may_call: bool = True) -> bytes:
