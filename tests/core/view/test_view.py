@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from palimpsest.core.view.compaction import Compaction, Mask
@@ -115,3 +116,13 @@ def test_a_masked_result_is_shown_shortened_and_counted_so() -> None:
     assert part.tokens < 200
     assert json.loads(part.raw)["tool_call_id"] == "a"
     assert not any(other.masked for other in view.parts[:2])
+
+
+def test_what_a_compaction_says_later_changes_no_stub_of_its_masks() -> None:
+    """Of a model without our tools a stub says nothing of how the rest is read."""
+    chat = Talk(user("go"), calls("a"), result("a", prose(900)))
+    made = replace(
+        record(chat, 0, masks=(Mask(chat.conversation.chains[2], 400),)), details=b'{"reads_by": ""}'
+    )
+    for later in (made.owing_entry(), made.covering(b"x"), made.offering_tools(True)):
+        assert later.references() == made.references()

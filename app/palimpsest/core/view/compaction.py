@@ -201,10 +201,8 @@ class Compaction:
         return replace(self, details=json.dumps(json.loads(self.details) | {"stored": changed}).encode())
 
     def _saying(self, name: str, value: object) -> Compaction:
-        details = {**json.loads(self.details), name: value}
-        return replace(
-            self, details=json.dumps({key: each for key, each in details.items() if each}).encode()
-        )
+        others = {key: each for key, each in json.loads(self.details).items() if key != name}
+        return replace(self, details=json.dumps(others | ({name: value} if value else {})).encode())
 
     def _detail(self, name: str, otherwise: Any = None) -> Any:
         """What the details say under a name; they are parsed only where the name occurs."""
