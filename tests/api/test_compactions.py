@@ -66,7 +66,7 @@ async def test_a_compaction_by_hand_says_what_it_did(proxy: Proxy, long_chat: Ch
 
 
 @pytest.mark.spec("D25")
-@pytest.mark.parametrize("preset", sorted({*PRESETS} - {"off"}))
+@pytest.mark.parametrize("preset", sorted(PRESETS))
 async def test_every_preset_is_told_what_to_keep_in_mind(proxy: Proxy, preset: str) -> None:
     chat = proxy.chat(session="wish")
     for turn in range(8):

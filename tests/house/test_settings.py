@@ -306,7 +306,7 @@ def _policy(**layers: dict[str, Any]) -> Policy:
 def test_a_preset_gives_what_is_not_set() -> None:
     assert _policy(general={"name": "rolling"}) == PRESETS["rolling"]
     # As YAML reads a bare `off`.
-    assert _policy(general={"name": False}) == PRESETS["off"]
+    assert _policy(general={"name": False}).is_off
     chosen = _policy(general={"name": "rolling", "tail_messages": 9})
     assert chosen == replace(PRESETS["rolling"], tail_messages=9)
 

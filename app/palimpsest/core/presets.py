@@ -1,4 +1,4 @@
-"""The named policies: five systems with their own numbers, `by_content`, `auto`, made of them all, and `off`.
+"""The named policies: five systems with their own numbers, `by_content`, and `auto`, which combines them.
 
 The names are those of `PresetName` in policy.py. A setting of a deployment, a model or a session takes
 precedence over a preset's number.
@@ -96,10 +96,9 @@ _WORKER = replace(
     in_background=False,
 )
 
-# Records alone: its numbers say what `auto` would do.
-_OFF = replace(_AUTO, name="off")
-
 PRESETS: Mapping[str, Policy] = {
     policy.name: policy
-    for policy in (_AUTO, _HANDOFF, _ROLLING, _WORKING_STATE, _BATCH, _BY_CONTENT, _WORKER, _OFF)
+    for policy in (_AUTO, _HANDOFF, _ROLLING, _WORKING_STATE, _BATCH, _BY_CONTENT, _WORKER)
 }
+# Records alone, and is no way of compacting: its numbers are those of `auto`.
+OFF = replace(_AUTO, name="off")

@@ -12,7 +12,7 @@ from pydantic import PrivateAttr, model_validator
 
 from palimpsest.core.budget.upstream_counts import USUAL, Prices
 from palimpsest.core.policy import Policy
-from palimpsest.core.presets import PRESETS
+from palimpsest.core.presets import OFF, PRESETS
 from palimpsest.settings.compacting import (
     CompactionSettings,
     PolicySettings,
@@ -184,7 +184,7 @@ def policy_layers(
 def merged(layers: Sequence[PolicySettings]) -> Policy:
     """The last preset that a layer names, with the numbers set for it."""
     values = {key: value for key, (value, _) in chosen([("deployment", each) for each in layers]).items()}
-    return replace(PRESETS[values.pop("name", "auto")], **values)
+    return replace(PRESETS.get(values.pop("name", "auto"), OFF), **values)
 
 
 def chosen(layers: Iterable[tuple[Origin, PolicySettings]]) -> dict[str, tuple[Any, Origin]]:
