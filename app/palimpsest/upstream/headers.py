@@ -7,13 +7,11 @@ rules: RFC 9110, 7.6.1 and RFC 9112, 9.3.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
-
-RawHeaders = Iterable[tuple[bytes, bytes]]
+from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames, RawHeaders
 
 # For the next hop only. `proxy-connection` is a mistake of old clients, `keep-alive` one of RFC 2068; both
 # are still sent.
@@ -125,7 +123,7 @@ def _named_by_connection(headers: RawHeaders) -> set[bytes]:
 
 def _decodable_only(value: bytes, decodable: Collection[str]) -> bytes:
     items = [item.strip() for item in value.split(b",")]
-    kept = [item for item in items if _coding(item) in decodable or _coding(item) == "identity"]
+    kept = [item for item in items if _coding(item) in {*decodable, "identity"}]
     if len(kept) == len(items):
         return value
     if not kept and any(_coding(item) == "*" and not _REFUSED.search(item) for item in items):

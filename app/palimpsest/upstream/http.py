@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from yarl import URL
 
 from palimpsest.errors import UpstreamError
-from palimpsest.upstream.client import Upstream
+from palimpsest.upstream.client import RawHeaders, Upstream
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.overflow import json_of
 
@@ -22,7 +21,7 @@ class HttpReply:
     """A complete answer; `body` is decoded and bounded."""
 
     status: int
-    headers: tuple[tuple[bytes, bytes], ...]
+    headers: RawHeaders
     body: bytes
 
     def json(self) -> Any:
@@ -33,7 +32,7 @@ class HttpReply:
 async def fetch(
     upstream: Upstream,
     address: str,
-    headers: Sequence[tuple[bytes, bytes]],
+    headers: RawHeaders,
     limit: int,
     document: bytes | None = None,
 ) -> HttpReply:
@@ -53,9 +52,7 @@ async def fetch(
         decoder = decoder_for(answer.headers, limit)
         if decoder is None:
             raise UpstreamError("The upstream's answer has an unsupported content coding.")
-        pieces: list[bytes] = []
-        async for chunk in answer.chunks():
-            pieces.append(decoder.feed(chunk))
-            if decoder.failure is not None:
-                raise UpstreamError(f"The upstream's answer cannot be read: {decoder.failure}.")
-        return HttpReply(answer.status, answer.headers, b"".join(pieces))
+        body = decoder.feed(await answer.read(limit))
+        if decoder.failure is not None:
+            raise UpstreamError(f"The upstream's answer cannot be read: {decoder.failure}.")
+        return HttpReply(answer.status, answer.headers, body)

@@ -61,9 +61,8 @@ async def models_reply(
     seconds: float = LOOKUP_SECONDS,
 ) -> HttpReply:
     """The answer of a server's `GET /models`. Raises UpstreamError, and TimeoutError after `seconds`."""
-    async with Upstream(server.base_url or "", how, server.headers) as upstream:
-        async with asyncio.timeout(seconds):
-            return await fetch(upstream, upstream.url("/models"), headers, LIST_BYTES)
+    async with Upstream(server.base_url or "", how, server.headers) as upstream, asyncio.timeout(seconds):
+        return await fetch(upstream, upstream.url("/models"), headers, LIST_BYTES)
 
 
 async def versioned(
