@@ -97,4 +97,4 @@ def _is_closed(writer: AbstractStreamWriter) -> bool:
         return False
     poll = select.poll()
     poll.register(sock.fileno(), _CLOSED_EVENTS)
-    return any(events & _CLOSED_EVENTS for _, events in poll.poll(0))
+    return bool(poll.poll(0))

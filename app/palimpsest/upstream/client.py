@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TypeAlias
 
 import aiohttp
@@ -172,14 +172,12 @@ class UpstreamAnswer:
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises UpstreamError for more than `limit` bytes, and as `chunks` does."""
-        pieces: list[bytes] = []
-        size = 0
+        body = bytearray()
         async for chunk in self.chunks():
-            size += len(chunk)
-            if size > limit:
+            body += chunk
+            if len(body) > limit:
                 raise UpstreamError("The upstream's answer is larger than the limit.")
-            pieces.append(chunk)
-        return b"".join(pieces)
+        return bytes(body)
 
 
 # The wait for a free connection when all of them are in use.
@@ -247,9 +245,7 @@ class Upstream:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -294,9 +290,11 @@ class Upstream:
             try:
                 response = await self._sent(method, url, fields, outgoing)
             except aiohttp.ClientError:
-                if outgoing is not None and outgoing.failure is not None:
+                if outgoing is None:
+                    raise
+                if outgoing.failure is not None:
                     raise outgoing.failure from None
-                if outgoing is None or outgoing.started:
+                if outgoing.started:
                     raise
                 response = await self._sent(method, url, fields, _outgoing(fields, body))
         answer_seconds = math.inf if takes_any_time else self._how.answer_timeout_seconds
@@ -349,7 +347,8 @@ def _fields(headers: RawHeaders, body: _Content) -> list[tuple[str, str]]:
     spelling: dict[str, str] = {}
     fields: list[tuple[str, str]] = []
     for raw_name, raw_value in headers:
-        name = raw_name.decode() if raw_name.isascii() else _text(raw_name)
+        # A token (RFC 9110, 5.1), so ASCII.
+        name = raw_name.decode("latin-1")
         lowered = name.lower()
         # Nearly all are ASCII.
         value = raw_value.decode() if raw_value.isascii() else _text(raw_value)

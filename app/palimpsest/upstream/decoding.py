@@ -61,7 +61,7 @@ class Decoder:
                 self._left -= len(piece)
                 if self._left < 0:
                     self.failure = "too_large"
-                    return b"".join(pieces)
+                    break
                 pieces.append(piece)
         except _Corrupt:
             self.failure = "corrupt"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames, RawHeaders
@@ -52,11 +52,8 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 class UpstreamKey:
     """The operator's key, sent in place of the caller's credentials; `repr` never shows it."""
 
-    value: str
+    value: str = field(repr=False)
     scheme: Literal["bearer", "api-key"] = "bearer"
-
-    def __repr__(self) -> str:
-        return f"UpstreamKey(scheme={self.scheme!r})"
 
     @property
     def header(self) -> tuple[bytes, bytes]:
@@ -82,12 +79,11 @@ def request_headers(
     """
     received = list(received) if key is None else names.without(received)
     dropped = _named_by_connection(received) | HOP_BY_HOP | _SET_BY_US | OWN_CONTROLS
-    sent: list[tuple[bytes, bytes]] = []
-    for name, value in received:
-        lowered = name.lower()
-        if lowered in dropped or lowered.startswith(OWN_PREFIX):
-            continue
-        sent.append((name, _decodable_only(value, decodable) if lowered == b"accept-encoding" else value))
+    sent = [
+        (name, _decodable_only(value, decodable) if name.lower() == b"accept-encoding" else value)
+        for name, value in received
+        if name.lower() not in dropped and not name.lower().startswith(OWN_PREFIX)
+    ]
     return sent if key is None else [*sent, key.header]
 
 

@@ -31,24 +31,24 @@ class HttpReply:
 
 async def fetch(
     upstream: Upstream,
-    address: str,
+    address: str | URL,
     headers: RawHeaders,
     limit: int,
     document: bytes | None = None,
 ) -> HttpReply:
     """The answer of GET, or of POST with a JSON document, of at most `limit` decoded bytes.
 
-    `address` is a whole URL, percent-encoded. The operator's headers are sent, and `headers` in place of our
-    own; no cookies are kept, and no redirects followed. Raises UpstreamUnreachable, UpstreamTimeout or
-    UpstreamCut, and UpstreamError for an answer that is larger or has an unsupported content coding. The
-    caller sets the deadline.
+    `address` is a path under the base URL, or a whole URL. The operator's headers are sent, and `headers` in
+    place of our own; no cookies are kept, and no redirects followed. Raises UpstreamUnreachable,
+    UpstreamTimeout or UpstreamCut, and UpstreamError for an answer that is larger or has an unsupported
+    content coding. The caller sets the deadline.
     """
     given = {name.lower() for name, _ in headers}
     sent = [*(header for header in _HEADERS if header[0] not in given), *headers]
     if document is not None:
         sent += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(document))]
-    url, method = URL(address, encoded=True), "GET" if document is None else "POST"
-    async with upstream.open(method, url, sent, document) as answer:
+    method = "GET" if document is None else "POST"
+    async with upstream.open(method, address, sent, document) as answer:
         decoder = decoder_for(answer.headers, limit)
         if decoder is None:
             raise UpstreamError("The upstream's answer has an unsupported content coding.")

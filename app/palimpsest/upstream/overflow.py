@@ -259,7 +259,7 @@ def classify(
         about, of_answer = [], [text[answer.start() :]]
     numbers = _numbers(_NUMBER, about, sent)
     found = [match[0] for sentence in about for match in _TOO_LONG.finditer(sentence)]
-    is_measured = bool(sent.near(numbers)) and len(set(numbers)) > 1 and any(map(_MEASURED.search, about))
+    is_measured = sent.near(numbers) and len(set(numbers)) > 1 and any(map(_MEASURED.search, about))
     is_stated = any(not sent.hold(words) and not sent.hold(_GLUED.sub(" ", words)) for words in found)
     is_bare = is_large and about and not of_answer
     if not answer and (is_stated or is_measured or is_bare or _CODE.search(codes)):
@@ -337,21 +337,23 @@ def _errors(root: Any) -> Iterator[Any]:
 
 def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterator[tuple[str, str, bool]]:
     """The strings of an error with their keys, and whether servers do not quote in their place."""
+    inner: Iterable[tuple[str, Any, bool]] = ()
     if isinstance(value, str):
         yield key, value, is_own
         # LiteLLM and OpenRouter quote the upstream's JSON inside a message; others quote the request's.
-        if depth and value.lstrip()[:1] in ("{", "["):
-            inside = json_of(value.encode("utf-8", "replace"))
-            yield from _error_strings(key, inside, depth - 1, is_own=False)
+        if value.lstrip()[:1] in ("{", "["):
+            inner = [(key, json_of(value.encode("utf-8", "replace")), False)]
     elif isinstance(value, int):
         # llama.cpp states its counts in members of their own.
         yield key, f"{key} {value}" if key[:2] == "n_" else str(value), is_own
-    elif depth and isinstance(value, list):
-        for item in value:
-            yield from _error_strings(key, item, depth - 1, is_own=is_own)
-    elif depth and isinstance(value, dict):
-        for name in filter(_MESSAGE_KEYS.match, value):
-            inner = value[name]
-            # Below any member but `error` a server may quote whole objects.
-            own = is_own and (name == "error" or not isinstance(inner, dict | list))
-            yield from _error_strings(name, inner, depth - 1, is_own=own)
+    elif isinstance(value, list):
+        inner = [(key, item, is_own) for item in value]
+    elif isinstance(value, dict):
+        # Below any member but `error` a server may quote whole objects.
+        inner = [
+            (name, item, is_own and (name == "error" or not isinstance(item, dict | list)))
+            for name, item in value.items()
+            if _MESSAGE_KEYS.match(name)
+        ]
+    for name, item, own in inner if depth else ():
+        yield from _error_strings(name, item, depth - 1, is_own=own)

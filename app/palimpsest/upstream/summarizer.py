@@ -113,14 +113,14 @@ _OF_THE_PROMPT = frozenset({"instructions", "prompt", "parallel_tool_calls"})
 
 def body_of(question: Question, wire: Wire, dialect: Dialect) -> bytes:
     """The request's body."""
-    names = {name for name, _ in question.members}
+    given = {name: msgspec.Raw(raw) for name, raw in question.members}
     # The same history should give the same summary, unless the chat says otherwise. A model that reasons
     # accepts no temperature.
-    fields: dict[str, Any] = {} if names & {"temperature", "reasoning"} else {"temperature": 0}
-    fields |= {name: msgspec.Raw(raw) for name, raw in question.members}
-    fields |= wire.stream_fields if question.streams else {}
+    usual = {} if given.keys() & {"temperature", "reasoning"} else {"temperature": 0}
+    stream = wire.stream_fields if question.streams else {}
     dropped = dialect.without if question.rides else dialect.without | _OF_THE_PROMPT
-    fields = {"model": question.model} | {name: fields[name] for name in fields if name not in dropped}
+    fields: dict[str, Any] = {"model": question.model, **usual, **given, **stream}
+    fields = {name: fields[name] for name in fields if name not in dropped}
     fields |= wire.question_fields(question.messages, question.rides)
     if dialect.limit:
         fields[dialect.limit] = dialect.tokens(question)
@@ -201,7 +201,7 @@ class Worker:
 
     def __init__(self, upstream: Upstream, url: str, key: UpstreamKey | None = None) -> None:
         self._upstream = upstream
-        self._url = str(URL(url))
+        self._url = URL(url)
         self._key = key
 
     async def ask(self, task: Task, deadline_seconds: float) -> SummaryOutcome:
@@ -259,9 +259,9 @@ class Summarizer:
         self._key = key
         self._is_foreign = is_foreign
         self._names = names
-        self._dialects: _LearnedValues[Dialect] = _LearnedValues()
+        self._dialects = _LearnedValues[Dialect]()
         # The API of models that the API tried first does not serve.
-        self._wires: _LearnedValues[Wire] = _LearnedValues()
+        self._wires = _LearnedValues[Wire]()
 
     async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
         """One summary, or why there is none, within `deadline_seconds`.
@@ -299,8 +299,7 @@ class Summarizer:
         known = dialect = self._dialects.of(place) or Dialect(wire.answer_limit)
         while True:
             body = body_of(question, wire, dialect)
-            address = self._upstream.url(wire.path)
-            reply = await fetch(self._upstream, address, headers, ANSWER_BYTES, body)
+            reply = await fetch(self._upstream, wire.path, headers, ANSWER_BYTES, body)
             sent = SentRequest(
                 (body,), tokens=len(body) // _TOKEN_BYTES, answer_tokens=dialect.tokens(question)
             )
