@@ -18,7 +18,6 @@ from palimpsest.settings.fields import Section, advanced, setting, split_url
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-
 # Placeholders of documents and templates in place of a key, and unexpanded variables.
 _PLACEHOLDER = re.compile(
     r"(?:sk-|bearer )?(?:change[-_ ]?(?:me|it)|replace[-_ ]?(?:me|this)"
@@ -88,6 +87,13 @@ def _check_host(name: str) -> None:
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 ProxyAddress = Annotated[SecretStr, AfterValidator(_proxy)]
 KeyHeader = Literal["bearer", "api-key"]
+_KEY_HEADER = (
+    "bearer",
+    "How api_key is sent: as Authorization: Bearer, or as the header api-key.",
+    "Azure expects its own keys in api-key; all others take a bearer token.",
+)
+_WINDOW = within("tokens", ge=1_000, le=100_000_000)
+_PRICE = within("per million tokens", ge=0, le=1_000_000)
 
 
 class UpstreamSettings(Section):
@@ -105,11 +111,7 @@ class UpstreamSettings(Section):
         "None: the caller's own key is sent. A key set here requires a loopback address or keys mode.",
         "secret",
     )
-    key_header: KeyHeader = setting(
-        "bearer",
-        "How api_key is sent: as Authorization: Bearer, or as the header api-key.",
-        "Azure expects its own keys in api-key; all others take a bearer token.",
-    )
+    key_header: KeyHeader = setting(*_KEY_HEADER)
     headers: AddedHeaders = setting(
         {},
         "Headers added to every request to the upstream.",
@@ -119,8 +121,7 @@ class UpstreamSettings(Section):
     stores_responses: bool = setting(
         True,
         "Whether the server stores its answers to /v1/responses, so that requests may reference them and"
-        " their"
-        " items by id.",
+        " their items by id.",
         "False: each request contains the whole conversation. Also detected when a server says so.",
     )
     compaction_requests: Literal["upstream", "auto", "proxy"] = setting(
@@ -198,19 +199,19 @@ class PriceSettings(Section):
         None,
         "Price of completion tokens.",
         "None: four times the input's.",
-        within("per million tokens", ge=0, le=1_000_000),
+        _PRICE,
     )
     cached: float | None = setting(
         None,
         "Price of prompt tokens read from the cache.",
         "None: a tenth of the input's.",
-        within("per million tokens", ge=0, le=1_000_000),
+        _PRICE,
     )
     written: float | None = setting(
         None,
         "Price of prompt tokens that are written to the cache.",
         "None: the input's.",
-        within("per million tokens", ge=0, le=1_000_000),
+        _PRICE,
     )
 
 
@@ -228,7 +229,7 @@ class ModelSettings(Section):
         "Context window, prompt and answer together.",
         "None: taken from the upstream's list of models, its errors or published model data, else the"
         " default.",
-        within("tokens", ge=1_000, le=100_000_000),
+        _WINDOW,
     )
     tokenizer: Tokenizer | None = setting(
         None,
@@ -257,14 +258,14 @@ class WindowSettings(Section):
         None,
         "Window of every model for which `models` gives none; `serve --window-tokens` sets it.",
         "None: determined for each model, which is right as soon as there are two models.",
-        within("tokens", ge=1_000, le=100_000_000),
+        _WINDOW,
     )
     default_window_tokens: int | None = setting(
         None,
         "Window of a model about which nothing is known.",
         "None: the preset's, 200,000 under rolling and 100,000 under the others; most models in use have at "
         "least 128,000. No request is refused because of this guess alone.",
-        within("tokens", ge=1_000, le=100_000_000),
+        _WINDOW,
     )
     lookup_seconds: float = advanced(
         3.0,
@@ -296,11 +297,7 @@ class SummarizerSettings(Section):
         " server.",
         "secret",
     )
-    key_header: KeyHeader = advanced(
-        "bearer",
-        "How api_key is sent: as Authorization: Bearer, or as the header api-key.",
-        "Azure expects its own keys in api-key; all others take a bearer token.",
-    )
+    key_header: KeyHeader = advanced(*_KEY_HEADER)
     worker_url: Endpoint | None = advanced(
         None,
         "Address of a program that writes the summaries of the preset worker, in place of a model.",
@@ -329,7 +326,7 @@ class SummarizerSettings(Section):
         None,
         "The summarizer's own window; longer input is folded in several calls.",
         "None: determined as for any other model.",
-        within("tokens", ge=1_000, le=100_000_000),
+        _WINDOW,
     )
 
 
@@ -360,11 +357,7 @@ class Route(Section):
         "None: the caller's own key; then no upstream may have a key of yours.",
         "secret",
     )
-    key_header: KeyHeader = setting(
-        "bearer",
-        "How api_key is sent: as Authorization: Bearer, or as the header api-key.",
-        "Azure expects its own keys in api-key; all others take a bearer token.",
-    )
+    key_header: KeyHeader = setting(*_KEY_HEADER)
     headers: AddedHeaders = setting(
         {},
         "Headers added to every request to this server; upstream.headers are not added.",

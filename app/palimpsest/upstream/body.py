@@ -53,13 +53,9 @@ class OutgoingBody(Payload):
         raise TypeError("a request body is never decoded")
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Send the whole body. Part of aiohttp's interface."""
-        await self.write_with_length(writer, None)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Send the body. Raises StaleConnection when the connection is found closed.
 
-        Raises ValueError when a streamed body does not have `content_length` bytes.
+        Raises ValueError when a streamed body does not have the length that was announced.
         """
         if _is_closed(writer):
             raise StaleConnection("closed by the upstream while idle")
@@ -75,8 +71,8 @@ class OutgoingBody(Payload):
         async for chunk in self._arriving(self._source):
             sent += len(chunk)
             await writer.write(chunk)
-        if content_length is not None and sent != content_length:
-            self.failure = ValueError(f"the body has {sent} bytes, its header said {content_length}")
+        if self._size is not None and sent != self._size:
+            self.failure = ValueError(f"the body has {sent} bytes, its header said {self._size}")
             raise self.failure
 
     async def _arriving(self, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -101,4 +97,4 @@ def _is_closed(writer: AbstractStreamWriter) -> bool:
         return False
     poll = select.poll()
     poll.register(sock.fileno(), _CLOSED_EVENTS)
-    return any(events & _CLOSED_EVENTS for _, events in poll.poll(0))
+    return bool(poll.poll(0))

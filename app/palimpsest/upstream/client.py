@@ -10,10 +10,10 @@ import asyncio
 import math
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TypeAlias
 
 import aiohttp
@@ -39,6 +39,11 @@ _Faults: TypeAlias = Sequence[tuple[type[Exception], type[UpstreamError], str]]
 # Most specific first: aiohttp's classes overlap (ConnectionTimeoutError is a connection error, a
 # timeout and, through asyncio, an OSError). Messages name no host and quote nothing: clients may see
 # them, and an aiohttp message can contain the proxy's URL with its password.
+_ANYWHERE: _Faults = (
+    (aiohttp.ClientPayloadError, UpstreamCut, "The upstream's answer ended early."),
+    (TimeoutError, UpstreamTimeout, "The upstream did not answer in time."),
+    (aiohttp.ClientError, UpstreamError, "The exchange with the upstream failed."),
+)
 # Until the answer's head has arrived nothing has reached the client.
 _BEFORE_ANSWER: _Faults = (
     (aiohttp.ConnectionTimeoutError, UpstreamTimeout, "Connecting to the upstream timed out."),
@@ -57,10 +62,9 @@ _BEFORE_ANSWER: _Faults = (
         UpstreamUnreachable,
         "The upstream closed the connection without answering.",
     ),
-    (aiohttp.ClientPayloadError, UpstreamCut, "The upstream's answer ended early."),
     (aiohttp.ClientResponseError, UpstreamError, "The upstream's answer is not valid HTTP."),
+    *_ANYWHERE,
 )
-
 # Part of the answer may have been relayed.
 _DURING_ANSWER: _Faults = (
     (
@@ -68,8 +72,8 @@ _DURING_ANSWER: _Faults = (
         UpstreamTimeout,
         "The upstream stopped sending in the middle of its answer.",
     ),
-    (aiohttp.ClientPayloadError, UpstreamCut, "The upstream's answer ended early."),
     (aiohttp.ClientConnectionError, UpstreamCut, "The connection broke in the middle of the answer."),
+    *_ANYWHERE,
 )
 
 # Other statuses are not final (101 ends HTTP on the connection), or are undefined.
@@ -84,15 +88,12 @@ def _translated(table: _Faults) -> Iterator[None]:
     except aiohttp.InvalidURL:
         raise
     except (aiohttp.ClientError, TimeoutError) as fault:
-        for theirs, ours, message in table:
-            if isinstance(fault, theirs):
-                raise ours(message) from fault
-        if isinstance(fault, TimeoutError):
-            raise UpstreamTimeout("The upstream did not answer in time.") from fault
-        raise UpstreamError("The exchange with the upstream failed.") from fault
+        said = [ours(message) for theirs, ours, message in table if isinstance(fault, theirs)]
+        raise said[0] from fault
 
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
+_Content: TypeAlias = bytes | AsyncIterator[bytes] | None
 
 # Headers that aiohttp would add by itself, and must not: only what the client sent is sent.
 _SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
@@ -112,7 +113,7 @@ class UpstreamAnswer:
         self._loop = asyncio.get_running_loop()
         self._ends = self._loop.time() + answer_seconds
         self.status = response.status
-        self.headers: tuple[tuple[bytes, bytes], ...] = tuple(response.raw_headers)
+        self.headers: RawHeaders = tuple(response.raw_headers)
         self._first: bytes | None = None
         # The response drops its connection once its body is complete.
         self._protocol = response.connection.protocol if response.connection is not None else None
@@ -171,14 +172,12 @@ class UpstreamAnswer:
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises UpstreamError for more than `limit` bytes, and as `chunks` does."""
-        pieces: list[bytes] = []
-        size = 0
+        body = bytearray()
         async for chunk in self.chunks():
-            size += len(chunk)
-            if size > limit:
+            body += chunk
+            if len(body) > limit:
                 raise UpstreamError("The upstream's answer is larger than the limit.")
-            pieces.append(chunk)
-        return b"".join(pieces)
+        return bytes(body)
 
 
 # The wait for a free connection when all of them are in use.
@@ -246,9 +245,7 @@ class Upstream:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -274,7 +271,7 @@ class Upstream:
         method: str,
         path_and_query: str | URL,
         headers: RawHeaders,
-        body: bytes | AsyncIterator[bytes] | None,
+        body: _Content,
         *,
         takes_any_time: bool = False,
     ) -> AsyncIterator[UpstreamAnswer]:
@@ -286,7 +283,20 @@ class Upstream:
         by definition (RFC 9110, 9.2.2), or no byte of it had left when its pooled connection was found
         closed. A POST that the upstream may have read is never repeated: it may have been charged.
         """
-        response = await self._answered(method, path_and_query, headers, body)
+        url = path_and_query if isinstance(path_and_query, URL) else self._url(path_and_query)
+        fields = _fields((*headers, *self._extra_headers), body)
+        with _translated(_BEFORE_ANSWER):
+            outgoing = _outgoing(fields, body)
+            try:
+                response = await self._sent(method, url, fields, outgoing)
+            except aiohttp.ClientError:
+                if outgoing is None:
+                    raise
+                if outgoing.failure is not None:
+                    raise outgoing.failure from None
+                if outgoing.started:
+                    raise
+                response = await self._sent(method, url, fields, _outgoing(fields, body))
         answer_seconds = math.inf if takes_any_time else self._how.answer_timeout_seconds
         answer = UpstreamAnswer(response, self._how.idle_timeout_seconds, answer_seconds)
         try:
@@ -296,26 +306,6 @@ class Upstream:
         finally:
             answer.let_go()
             response.close()
-
-    async def _answered(
-        self,
-        method: str,
-        path_and_query: str | URL,
-        headers: RawHeaders,
-        body: bytes | AsyncIterator[bytes] | None,
-    ) -> aiohttp.ClientResponse:
-        url = path_and_query if isinstance(path_and_query, URL) else self._url(path_and_query)
-        fields = _fields((*headers, *self._extra_headers), body)
-        with _translated(_BEFORE_ANSWER):
-            outgoing = _outgoing(fields, body)
-            try:
-                return await self._sent(method, url, fields, outgoing)
-            except aiohttp.ClientError:
-                if outgoing is not None and outgoing.failure is not None:
-                    raise outgoing.failure from None
-                if outgoing is None or outgoing.started:
-                    raise
-            return await self._sent(method, url, fields, _outgoing(fields, body))
 
     async def _sent(
         self, method: str, url: URL, fields: list[tuple[str, str]], body: OutgoingBody | None
@@ -350,16 +340,17 @@ class Upstream:
         return URL(self._prefix + path_and_query, encoded=True)
 
 
-def _fields(headers: Iterable[tuple[bytes, bytes]], body: object) -> list[tuple[str, str]]:
+def _fields(headers: RawHeaders, body: _Content) -> list[tuple[str, str]]:
     # The length of a body that we hold: a view may be shorter than the client's body.
     size = str(len(body)) if isinstance(body, bytes) else None
     # aiohttp keeps duplicates only when they are spelled alike: all get the first spelling.
     spelling: dict[str, str] = {}
     fields: list[tuple[str, str]] = []
     for raw_name, raw_value in headers:
-        # Nearly all are ASCII.
-        name = raw_name.decode() if raw_name.isascii() else _text(raw_name)
+        # A token (RFC 9110, 5.1), so ASCII.
+        name = raw_name.decode("latin-1")
         lowered = name.lower()
+        # Nearly all are ASCII.
         value = raw_value.decode() if raw_value.isascii() else _text(raw_value)
         if size is not None and lowered == "content-length":
             value = size
@@ -385,10 +376,8 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _outgoing(
-    fields: list[tuple[str, str]], body: bytes | AsyncIterator[bytes] | None
-) -> OutgoingBody | None:
-    if body is None or body == b"":
+def _outgoing(fields: list[tuple[str, str]], body: _Content) -> OutgoingBody | None:
+    if not body:
         return None
     length = next((int(value) for name, value in fields if name.lower() == "content-length"), None)
     return OutgoingBody(body, length)

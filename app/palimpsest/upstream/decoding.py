@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
 Failure = Literal["too_large", "corrupt"]
 
@@ -32,13 +32,6 @@ _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 
 class _Corrupt(Exception):
     """The bytes are not valid in the stated coding."""
-
-
-class _Coding(Protocol):
-    @property
-    def has_ended(self) -> bool: ...
-
-    def decode(self, data: bytes) -> Iterable[bytes]: ...
 
 
 class Decoder:
@@ -68,7 +61,7 @@ class Decoder:
                 self._left -= len(piece)
                 if self._left < 0:
                     self.failure = "too_large"
-                    return b"".join(pieces)
+                    break
                 pieces.append(piece)
         except _Corrupt:
             self.failure = "corrupt"
@@ -95,36 +88,52 @@ def decoder_for(
     return Decoder([_CODINGS[name]() for name in reversed(names)], limit)
 
 
-class _Zlib:
-    """Gzip (including several members in a row) and deflate, with or without its zlib wrapper."""
+class _Members:
+    """Members in a row, as gzip may have; `begin` gives the decompressor of one by its first byte.
 
-    def __init__(self, wbits: int) -> None:
-        self._wbits = wbits
-        self._inflate = zlib.decompressobj(wbits)
-        self._first = wbits == zlib.MAX_WBITS
+    At most `step` bytes are read at a time; `most` bounds the output of each step, where that is possible.
+    """
+
+    def __init__(self, begin: Callable[[int], Any], fault: type[Exception], step: int, *most: int) -> None:
+        self._begin = begin
+        self._fault = fault
+        self._step = step
+        self._most = most
+        self._inflate: Any = None
 
     @property
     def has_ended(self) -> bool:
-        return self._inflate.eof
+        return self._inflate is not None and bool(self._inflate.eof)
 
     def decode(self, data: bytes) -> Iterable[bytes]:
-        if self._first and data:
-            self._first = False
-            # RFC 1950: the low half of the first byte is 8. Some servers send raw deflate without the
-            # wrapper.
-            if data[0] & 0x0F != 8:
-                self._wbits = -zlib.MAX_WBITS
-                self._inflate = zlib.decompressobj(self._wbits)
-        while data:
-            if self._inflate.eof:
-                self._inflate = zlib.decompressobj(self._wbits)
+        start = 0
+        while start < len(data):
+            if self._inflate is None or self._inflate.eof:
+                self._inflate = self._begin(data[start])
+            step = data[start : start + self._step]
             try:
-                piece = self._inflate.decompress(data, _STEP_BYTES)
-            except zlib.error as error:
+                piece = self._inflate.decompress(step, *self._most)
+            except self._fault as error:
                 raise _Corrupt from error
-            data = self._inflate.unconsumed_tail or self._inflate.unused_data
+            start += len(step) - len(self._inflate.unconsumed_tail or self._inflate.unused_data)
             if piece:
                 yield piece
+
+
+def _zlib(begin: Callable[[int], Any]) -> _Members:
+    return _Members(begin, zlib.error, _STEP_BYTES, _STEP_BYTES)
+
+
+def _deflate(first: int) -> Any:
+    # RFC 1950: the low half of the first byte is 8. Some servers send raw deflate without the wrapper.
+    return zlib.decompressobj(zlib.MAX_WBITS if first & 0x0F == 8 else -zlib.MAX_WBITS)
+
+
+def _zstd() -> _Members:
+    import zstandard
+
+    made = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    return _Members(lambda _: made.decompressobj(), zstandard.ZstdError, _ZSTD_STEP_BYTES)
 
 
 class _Brotli:
@@ -149,36 +158,10 @@ class _Brotli:
             data = b""
 
 
-class _Zstd:
-    def __init__(self) -> None:
-        import zstandard
-
-        self._zstandard = zstandard
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-        self._inflate = self._decompressor.decompressobj()
-
-    @property
-    def has_ended(self) -> bool:
-        return self._inflate.eof
-
-    def decode(self, data: bytes) -> Iterable[bytes]:
-        start = 0
-        while start < len(data):
-            if self._inflate.eof:
-                self._inflate = self._decompressor.decompressobj()
-            step = data[start : start + _ZSTD_STEP_BYTES]
-            try:
-                piece = self._inflate.decompress(step)
-            except self._zstandard.ZstdError as error:
-                raise _Corrupt from error
-            start += len(step) - len(self._inflate.unused_data)
-            if piece:
-                yield piece
-
-
+_Coding: TypeAlias = _Members | _Brotli
 _CODINGS: Mapping[str, Callable[[], _Coding]] = {
-    "gzip": lambda: _Zlib(zlib.MAX_WBITS | 16),
-    "deflate": lambda: _Zlib(zlib.MAX_WBITS),
+    "gzip": lambda: _zlib(lambda _: zlib.decompressobj(zlib.MAX_WBITS | 16)),
+    "deflate": lambda: _zlib(_deflate),
     "br": _Brotli,
-    "zstd": _Zstd,
+    "zstd": _zstd,
 }

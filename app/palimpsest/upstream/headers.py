@@ -7,13 +7,11 @@ rules: RFC 9110, 7.6.1 and RFC 9112, 9.3.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Literal
 
-from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames
-
-RawHeaders = Iterable[tuple[bytes, bytes]]
+from palimpsest.core.wire.credentials import FIRST_HEADERS, USUAL_NAMES, CredentialNames, RawHeaders
 
 # For the next hop only. `proxy-connection` is a mistake of old clients, `keep-alive` one of RFC 2068; both
 # are still sent.
@@ -54,11 +52,8 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 class UpstreamKey:
     """The operator's key, sent in place of the caller's credentials; `repr` never shows it."""
 
-    value: str
+    value: str = field(repr=False)
     scheme: Literal["bearer", "api-key"] = "bearer"
-
-    def __repr__(self) -> str:
-        return f"UpstreamKey(scheme={self.scheme!r})"
 
     @property
     def header(self) -> tuple[bytes, bytes]:
@@ -84,12 +79,11 @@ def request_headers(
     """
     received = list(received) if key is None else names.without(received)
     dropped = _named_by_connection(received) | HOP_BY_HOP | _SET_BY_US | OWN_CONTROLS
-    sent: list[tuple[bytes, bytes]] = []
-    for name, value in received:
-        lowered = name.lower()
-        if lowered in dropped or lowered.startswith(OWN_PREFIX):
-            continue
-        sent.append((name, _decodable_only(value, decodable) if lowered == b"accept-encoding" else value))
+    sent = [
+        (name, _decodable_only(value, decodable) if name.lower() == b"accept-encoding" else value)
+        for name, value in received
+        if name.lower() not in dropped and not name.lower().startswith(OWN_PREFIX)
+    ]
     return sent if key is None else [*sent, key.header]
 
 
@@ -125,7 +119,7 @@ def _named_by_connection(headers: RawHeaders) -> set[bytes]:
 
 def _decodable_only(value: bytes, decodable: Collection[str]) -> bytes:
     items = [item.strip() for item in value.split(b",")]
-    kept = [item for item in items if _coding(item) in decodable or _coding(item) == "identity"]
+    kept = [item for item in items if _coding(item) in {*decodable, "identity"}]
     if len(kept) == len(items):
         return value
     if not kept and any(_coding(item) == "*" and not _REFUSED.search(item) for item in items):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from yarl import URL
 
 from palimpsest.errors import UpstreamError
-from palimpsest.upstream.client import Upstream
+from palimpsest.upstream.client import RawHeaders, Upstream
 from palimpsest.upstream.decoding import decoder_for
 from palimpsest.upstream.overflow import json_of
 
@@ -22,7 +21,7 @@ class HttpReply:
     """A complete answer; `body` is decoded and bounded."""
 
     status: int
-    headers: tuple[tuple[bytes, bytes], ...]
+    headers: RawHeaders
     body: bytes
 
     def json(self) -> Any:
@@ -32,30 +31,28 @@ class HttpReply:
 
 async def fetch(
     upstream: Upstream,
-    address: str,
-    headers: Sequence[tuple[bytes, bytes]],
+    address: str | URL,
+    headers: RawHeaders,
     limit: int,
     document: bytes | None = None,
 ) -> HttpReply:
     """The answer of GET, or of POST with a JSON document, of at most `limit` decoded bytes.
 
-    `address` is a whole URL, percent-encoded. The operator's headers are sent, and `headers` in place of our
-    own; no cookies are kept, and no redirects followed. Raises UpstreamUnreachable, UpstreamTimeout or
-    UpstreamCut, and UpstreamError for an answer that is larger or has an unsupported content coding. The
-    caller sets the deadline.
+    `address` is a path under the base URL, or a whole URL. The operator's headers are sent, and `headers` in
+    place of our own; no cookies are kept, and no redirects followed. Raises UpstreamUnreachable,
+    UpstreamTimeout or UpstreamCut, and UpstreamError for an answer that is larger or has an unsupported
+    content coding. The caller sets the deadline.
     """
     given = {name.lower() for name, _ in headers}
     sent = [*(header for header in _HEADERS if header[0] not in given), *headers]
     if document is not None:
         sent += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(document))]
-    url, method = URL(address, encoded=True), "GET" if document is None else "POST"
-    async with upstream.open(method, url, sent, document) as answer:
+    method = "GET" if document is None else "POST"
+    async with upstream.open(method, address, sent, document) as answer:
         decoder = decoder_for(answer.headers, limit)
         if decoder is None:
             raise UpstreamError("The upstream's answer has an unsupported content coding.")
-        pieces: list[bytes] = []
-        async for chunk in answer.chunks():
-            pieces.append(decoder.feed(chunk))
-            if decoder.failure is not None:
-                raise UpstreamError(f"The upstream's answer cannot be read: {decoder.failure}.")
-        return HttpReply(answer.status, answer.headers, b"".join(pieces))
+        body = decoder.feed(await answer.read(limit))
+        if decoder.failure is not None:
+            raise UpstreamError(f"The upstream's answer cannot be read: {decoder.failure}.")
+        return HttpReply(answer.status, answer.headers, body)

@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
+from yarl import URL
+
 from palimpsest.core.budget.window import window_from_models_payload
 from palimpsest.core.urls import has_version_path, without_query
 from palimpsest.core.wire.credentials import USUAL_NAMES, CredentialNames
@@ -41,9 +43,9 @@ async def window_from_upstream(
     with suppress(TimeoutError):
         async with asyncio.timeout(deadline_seconds):
             for address in (
-                upstream.url("/models"),
-                upstream.url("/models/" + quote(model, safe="", errors="replace")),
-                upstream.origin + "/props",
+                "/models",
+                "/models/" + quote(model, safe="", errors="replace"),
+                URL(upstream.origin + "/props"),
             ):
                 with suppress(UpstreamError):
                     reply = await fetch(upstream, address, credentials, LIST_BYTES)
@@ -61,9 +63,8 @@ async def models_reply(
     seconds: float = LOOKUP_SECONDS,
 ) -> HttpReply:
     """The answer of a server's `GET /models`. Raises UpstreamError, and TimeoutError after `seconds`."""
-    async with Upstream(server.base_url or "", how, server.headers) as upstream:
-        async with asyncio.timeout(seconds):
-            return await fetch(upstream, upstream.url("/models"), headers, LIST_BYTES)
+    async with Upstream(server.base_url or "", how, server.headers) as upstream, asyncio.timeout(seconds):
+        return await fetch(upstream, "/models", headers, LIST_BYTES)
 
 
 async def versioned(

@@ -8,18 +8,21 @@ request prove nothing, and no number is taken from them. So a conversation canno
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal
 
 import msgspec
 
+from palimpsest.core.wire.credentials import RawHeaders
+
 # This many successive words of an error that also occur in the request are a quotation. Fewer are chance:
 # many a conversation contains "context length". Every phrase that is searched has at least as many words.
 _QUOTED_WORDS = 3
-_WORD = re.compile(r"[a-z0-9_]+")
+_WORD = re.compile(rb"[a-z0-9_]+")
 # What may separate two words, however often the text was escaped. Possessive, or a crafted body would be
 # searched for minutes.
 _BETWEEN = rb"(?:\\{1,8}+(?:[nrtbf]|u[0-9a-f]{4}|x[0-9a-f]{2})|[^a-z0-9_]){1,8}+"
@@ -33,6 +36,7 @@ _MOST_ESCAPES = 4
 _MOST_REQUEST_BYTES = 2 * 1024 * 1024
 
 
+@dataclass(eq=False)
 class SentRequest:
     """What was refused: its bytes, to find quotations of them, and our own counts of it.
 
@@ -41,26 +45,15 @@ class SentRequest:
     prompt nearly fills the window.
     """
 
-    def __init__(
-        self,
-        parts: Iterable[bytes] = (),
-        *,
-        tokens: int = 0,
-        answer_tokens: int = 0,
-        is_near: bool = False,
-    ) -> None:
-        self._source = parts
-        self.tokens = tokens
-        self.answer_tokens = answer_tokens
-        self.is_near = is_near
+    parts: Iterable[bytes] = ()
+    _: KW_ONLY
+    tokens: int = 0
+    answer_tokens: int = 0
+    is_near: bool = False
 
     @cached_property
-    def _parts(self) -> tuple[bytes, ...]:
-        return tuple(self._source)
-
-    @cached_property
-    def _size(self) -> int:
-        return sum(map(len, self._parts))
+    def _held(self) -> tuple[bytes, ...]:
+        return tuple(self.parts)
 
     def near(self, numbers: Iterable[int]) -> list[int]:
         """Those that may be the server's count of this prompt, the nearest to ours first."""
@@ -72,50 +65,36 @@ class SentRequest:
 
         Case, punctuation, escapes, and how a text is split into parts of a message are ignored.
         """
-        if self._size > _MOST_REQUEST_BYTES:
+        if sum(map(len, self._held)) > _MOST_REQUEST_BYTES:
             return True
-        spoken = _WORD.findall(words.lower())
-        runs = (spoken[at : at + _QUOTED_WORDS] for at in range(max(1, len(spoken) - _QUOTED_WORDS + 1)))
-        return bool(spoken) and any(self._has(run) for run in runs)
-
-    def _has(self, run: list[str]) -> bool:
-        pattern = re.compile(_BETWEEN.join(word.encode() for word in run))
-        return any(pattern.search(text) for text in self._texts)
+        spoken = _WORD.findall(words.lower().encode("utf-8", "replace"))
+        starts = range(max(1, len(spoken) - _QUOTED_WORDS + 1)) if spoken else ()
+        runs = (re.compile(_BETWEEN.join(spoken[at : at + _QUOTED_WORDS])) for at in starts)
+        return any(run.search(text) for run in runs for text in self._texts)
 
     @cached_property
-    def _texts(self) -> tuple[bytes, ...]:
-        said = b"\n".join((*self._parts, *map(_joined_strings, self._parts))).lower()
+    def _texts(self) -> set[bytes]:
+        said = b"\n".join((*self._held, *map(_joined_strings, self._held))).lower()
         plain = said
         for _ in range(_MOST_ESCAPES):
-            unescaped = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), plain)
-            if unescaped == plain:
-                break
-            plain = unescaped
-        texts = [plain] if plain is said else [said, plain]
-        if (bare := _NON_ASCII.sub(b"", plain)) != plain:
-            texts.append(bare)
-        return tuple(texts)
+            plain = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), plain)
+        return {said, plain, _NON_ASCII.sub(b"", plain)}
 
 
 def _joined_strings(part: bytes) -> bytes:
     """The strings of a JSON document, joined by key: servers join the parts of a message."""
-    joined: dict[str, list[str]] = {}
-    for name, text in _strings_in(json_of(part)):
-        joined.setdefault(name, []).append(text)
-    return "\n".join("".join(texts) for texts in joined.values()).encode("utf-8", "replace")
-
-
-def _strings_in(value: Any) -> Iterator[tuple[str, str]]:
-    """Every string with its key, in order. Not recursive: bodies may be nested deeply."""
-    left = [("", value)]
+    joined: defaultdict[str, list[str]] = defaultdict(list)
+    # Not recursive: bodies may be nested deeply.
+    left = [("", json_of(part))]
     while left:
-        under, one = left.pop()
+        name, one = left.pop()
         if isinstance(one, str):
-            yield under, one
+            joined[name].append(one)
         elif isinstance(one, list):
-            left.extend((under, item) for item in reversed(one))
+            left.extend((name, item) for item in reversed(one))
         elif isinstance(one, dict):
-            left.extend((key, item) for key, item in reversed(one.items()))
+            left.extend(reversed(one.items()))
+    return "\n".join(map("".join, joined.values())).encode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +120,6 @@ _MESSAGE_KEYS = re.compile(
     r"(?:message|errors?|details?|code|type|msg|raw|metadata|status|n_(?:prompt_tokens|ctx))\Z"
 )
 _DEPTH = 6
-# Members whose codes and counts are the server's own; below any other member it may quote whole objects.
-_OWN_KEYS = frozenset({"error"})
 _CODE_KEYS = frozenset({"code", "type", "status"})
 # Only the beginning of an error is read: the message is there, and the rest may be an HTML page.
 _READ_BYTES = 64 * 1024
@@ -216,7 +193,7 @@ _GLUED = re.compile(r"[\d_]+")
 _NO_TOKENS = _pattern(r"\b(?:string|array|characters?|chars|bytes)\b|\d ?[kmg]i?b\b")
 
 # Windows and prompts of at least 1,000 tokens.
-_NUMBER = re.compile(r"\b\d[\d,]{3,}\b")
+_NUMBER = re.compile(r"\b(\d[\d,]{3,})\b")
 _N = r"(?!2013\))(\d[\d,]{3,})"
 # In order of trust: the first that matches gives the window. MiniMax puts its error code 2013 there.
 _WINDOWS = (
@@ -238,7 +215,7 @@ _WINDOWS = (
 
 
 def classify(
-    status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, sent: SentRequest | None = None
+    status: int, headers: RawHeaders, body: bytes, sent: SentRequest | None = None
 ) -> Overflow | None:
     """What an answer says of a prompt, or a requested length of the answer, that is too long; None: nothing.
 
@@ -251,10 +228,12 @@ def classify(
         return None
     sent, is_large = sent or SentRequest(), status == 413
     if not body.strip():
-        is_silent = status == 400 or (status == 200 and _is_stream(headers))
+        kinds = [value.lower() for name, value in headers if name.lower() == b"content-type"]
+        is_stream = any(kind.startswith(b"text/event-stream") for kind in kinds)
+        is_silent = status == 400 or (status == 200 and is_stream)
         return Overflow("prompt") if is_large or (is_silent and sent.is_near) else None
     body = body[:_READ_BYTES]
-    roots = list(_documents(body))
+    roots = _documents(body)
     if status == 200:
         roots = [error for root in roots for error in _errors(root)]
     spoken = [one for root in roots for one in _error_strings("message", root, _DEPTH, is_own=True)]
@@ -278,16 +257,16 @@ def classify(
     about, of_answer = _sentences(text)
     if answer := _ANSWER_ONLY.search(text):
         about, of_answer = [], [text[answer.start() :]]
-    numbers = [number for sentence in about for number in _numbers(sentence, sent)]
+    numbers = _numbers(_NUMBER, about, sent)
     found = [match[0] for sentence in about for match in _TOO_LONG.finditer(sentence)]
-    is_measured = bool(sent.near(numbers)) and len(set(numbers)) > 1 and any(map(_MEASURED.search, about))
+    is_measured = sent.near(numbers) and len(set(numbers)) > 1 and any(map(_MEASURED.search, about))
     is_stated = any(not sent.hold(words) and not sent.hold(_GLUED.sub(" ", words)) for words in found)
     is_bare = is_large and about and not of_answer
     if not answer and (is_stated or is_measured or is_bare or _CODE.search(codes)):
         return _prompt(about, numbers, sent)
     if of_answer:
-        most = [number for sentence in of_answer for number in _numbers(sentence, sent)]
-        return Overflow("output", min(most, default=None)) if not sent.hold(of_answer[0]) else None
+        most = min(_numbers(_NUMBER, of_answer, sent), default=None)
+        return Overflow("output", most) if not sent.hold(of_answer[0]) else None
     is_likely = sent.is_near and (found or any(map(_LONG.search, about)))
     return Overflow("prompt") if is_likely else None
 
@@ -307,23 +286,19 @@ def _sentences(text: str) -> tuple[list[str], list[str]]:
     return about, of_answer
 
 
-def _numbers(sentence: str, sent: SentRequest) -> Iterator[int]:
-    """The numbers of a sentence that are counts of tokens, and not the request's own words."""
-    if not _NO_TOKENS.search(sentence):
-        for number in _NUMBER.findall(sentence):
-            if not sent.hold(number):
-                yield int(number.replace(",", ""))
+def _numbers(pattern: re.Pattern[str], sentences: list[str], sent: SentRequest) -> list[int]:
+    """The counts of tokens that the pattern finds, without those in the request's own words."""
+    told = "\n".join(sentence for sentence in sentences if not _NO_TOKENS.search(sentence))
+    return [int(found[1].replace(",", "")) for found in pattern.finditer(told) if not sent.hold(found[0])]
 
 
 def _prompt(about: list[str], numbers: list[int], sent: SentRequest) -> Overflow:
     """The overflow with its numbers; one of the answer where that is as long as the window by itself."""
-    told, window = "\n".join(sentence for sentence in about if not _NO_TOKENS.search(sentence)), None
+    window: int | None = None
     for pattern in _WINDOWS:
-        stated = [int(each[1].replace(",", "")) for each in pattern.finditer(told) if not sent.hold(each[0])]
-        window = window or min(stated, default=None)
+        window = window or min(_numbers(pattern, about, sent), default=None)
     sums = {one + other for one, other in combinations(numbers, 2)} | {window, sent.answer_tokens}
-    ours = sent.near([one for one in numbers if one not in sums])
-    prompt_tokens = ours[0] if ours else None
+    prompt_tokens = next(iter(sent.near(one for one in numbers if one not in sums)), None)
     if window is None and prompt_tokens:
         window = max((one for one in numbers if one < prompt_tokens <= 2 * one), default=None)
     # An answer as long as the window leaves no room for any prompt. A shorter one does, so a shorter prompt
@@ -332,23 +307,13 @@ def _prompt(about: list[str], numbers: list[int], sent: SentRequest) -> Overflow
     return Overflow("output" if is_hopeless else "prompt", window, prompt_tokens)
 
 
-def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    return any(
-        name.lower() == b"content-type" and value.lower().startswith(b"text/event-stream")
-        for name, value in headers
-    )
-
-
-def _documents(body: bytes) -> Iterator[Any]:
+def _documents(body: bytes) -> list[Any]:
     """The JSON values of a body: itself, or the data of each of its SSE frames."""
-    whole = json_of(body)
-    if whole is not None:
-        yield whole
-        return
-    for line in body.splitlines():
-        field, _, value = line.partition(b":")
-        if field == b"data" and (parsed := json_of(value)) is not None:
-            yield parsed
+    if (whole := json_of(body)) is not None:
+        return [whole]
+    mark = b"data:"
+    frames = (json_of(line.removeprefix(mark)) for line in body.splitlines() if line.startswith(mark))
+    return [frame for frame in frames if frame is not None]
 
 
 def json_of(data: bytes) -> Any:
@@ -372,20 +337,23 @@ def _errors(root: Any) -> Iterator[Any]:
 
 def _error_strings(key: str, value: Any, depth: int, *, is_own: bool) -> Iterator[tuple[str, str, bool]]:
     """The strings of an error with their keys, and whether servers do not quote in their place."""
+    inner: Iterable[tuple[str, Any, bool]] = ()
     if isinstance(value, str):
         yield key, value, is_own
         # LiteLLM and OpenRouter quote the upstream's JSON inside a message; others quote the request's.
-        if depth and value.lstrip()[:1] in ("{", "["):
-            inside = json_of(value.encode("utf-8", "replace"))
-            yield from _error_strings(key, inside, depth - 1, is_own=False)
+        if value.lstrip()[:1] in ("{", "["):
+            inner = [(key, json_of(value.encode("utf-8", "replace")), False)]
     elif isinstance(value, int):
         # llama.cpp states its counts in members of their own.
         yield key, f"{key} {value}" if key[:2] == "n_" else str(value), is_own
-    elif depth and isinstance(value, list):
-        for item in value:
-            yield from _error_strings(key, item, depth - 1, is_own=is_own)
-    elif depth and isinstance(value, dict):
-        for name in filter(_MESSAGE_KEYS.match, value):
-            inner = value[name]
-            own = is_own and (name in _OWN_KEYS or not isinstance(inner, dict | list))
-            yield from _error_strings(name, inner, depth - 1, is_own=own)
+    elif isinstance(value, list):
+        inner = [(key, item, is_own) for item in value]
+    elif isinstance(value, dict):
+        # Below any member but `error` a server may quote whole objects.
+        inner = [
+            (name, item, is_own and (name == "error" or not isinstance(item, dict | list)))
+            for name, item in value.items()
+            if _MESSAGE_KEYS.match(name)
+        ]
+    for name, item, own in inner if depth else ():
+        yield from _error_strings(name, item, depth - 1, is_own=own)

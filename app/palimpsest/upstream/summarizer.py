@@ -39,17 +39,11 @@ _TOKEN_BYTES = 4
 # Statuses of servers that lack an endpoint, or do not serve the model there.
 _NO_ENDPOINT = frozenset({404, 405, 501})
 _REFUSED = r"(?:unsupported|unknown|unrecogni[sz]ed|not (?:supported|permitted|allowed)|extra inputs)"
-# The words that refuse a field for the longest answer, and the field to try then; "" for none.
-_REFUSED_LIMITS: Mapping[str, tuple[re.Pattern[str], str]] = {
-    "max_tokens": (re.compile(r"max_completion_tokens"), "max_completion_tokens"),
-    "max_output_tokens": (
-        re.compile(
-            rf"(?:{_REFUSED}|unexpected)[^.]{{0,80}}max_output_tokens|max_output_tokens[^.]{{0,80}}{_REFUSED}",
-            re.IGNORECASE,
-        ),
-        "",
-    ),
-}
+# A server that takes no longest answer: the field beside words that refuse it.
+_LIMIT_REFUSED = re.compile(
+    rf"(?:{_REFUSED}|unexpected)[^.]{{0,80}}max_output_tokens|max_output_tokens[^.]{{0,80}}{_REFUSED}",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +113,14 @@ _OF_THE_PROMPT = frozenset({"instructions", "prompt", "parallel_tool_calls"})
 
 def body_of(question: Question, wire: Wire, dialect: Dialect) -> bytes:
     """The request's body."""
-    names = {name for name, _ in question.members}
+    given = {name: msgspec.Raw(raw) for name, raw in question.members}
     # The same history should give the same summary, unless the chat says otherwise. A model that reasons
     # accepts no temperature.
-    fields: dict[str, Any] = {} if names & {"temperature", "reasoning"} else {"temperature": 0}
-    fields |= {name: msgspec.Raw(raw) for name, raw in question.members}
-    fields |= wire.stream_fields if question.streams else {}
+    usual = {} if given.keys() & {"temperature", "reasoning"} else {"temperature": 0}
+    stream = wire.stream_fields if question.streams else {}
     dropped = dialect.without if question.rides else dialect.without | _OF_THE_PROMPT
-    fields = {"model": question.model} | {name: fields[name] for name in fields if name not in dropped}
+    fields: dict[str, Any] = {"model": question.model, **usual, **given, **stream}
+    fields = {name: fields[name] for name in fields if name not in dropped}
     fields |= wire.question_fields(question.messages, question.rides)
     if dialect.limit:
         fields[dialect.limit] = dialect.tokens(question)
@@ -143,9 +137,10 @@ def learned(reply: HttpReply, verdict: Overflow | None, question: Question, dial
         most = verdict.window or 0 if verdict.kind == "output" else 0
         return replace(dialect, most_tokens=most) if 0 < most < dialect.tokens(question) else dialect
     said = reply.body[:4096].decode("utf-8", "replace")
-    words, other = _REFUSED_LIMITS.get(dialect.limit, (None, ""))
-    if words and words.search(said):
-        return replace(dialect, limit=other)
+    if dialect.limit == "max_tokens" and "max_completion_tokens" in said:
+        return replace(dialect, limit="max_completion_tokens")
+    if dialect.limit == "max_output_tokens" and _LIMIT_REFUSED.search(said):
+        return replace(dialect, limit="")
     refused = {field for field in ("stream_options", "temperature") if field in said.lower()}
     return replace(dialect, without=dialect.without | refused)
 
@@ -206,7 +201,7 @@ class Worker:
 
     def __init__(self, upstream: Upstream, url: str, key: UpstreamKey | None = None) -> None:
         self._upstream = upstream
-        self._url = str(URL(url))
+        self._url = URL(url)
         self._key = key
 
     async def ask(self, task: Task, deadline_seconds: float) -> SummaryOutcome:
@@ -240,7 +235,6 @@ _OF_ONE_REQUEST = OF_THE_BYTES | {
 # Callers choose the names of models, so the number remembered must be bounded.
 _MOST_MODELS = 10_000
 _LIFE_SECONDS = 86_400.0
-K = TypeVar("K")
 V = TypeVar("V")
 _OTHER_WIRE: Mapping[Wire, Wire] = {CHAT: RESPONSES, RESPONSES: CHAT}
 
@@ -265,9 +259,9 @@ class Summarizer:
         self._key = key
         self._is_foreign = is_foreign
         self._names = names
-        self._dialects: _LearnedValues[tuple[str, Wire], Dialect] = _LearnedValues()
+        self._dialects = _LearnedValues[Dialect]()
         # The API of models that the API tried first does not serve.
-        self._wires: _LearnedValues[str, Wire] = _LearnedValues()
+        self._wires = _LearnedValues[Wire]()
 
     async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
         """One summary, or why there is none, within `deadline_seconds`.
@@ -281,7 +275,7 @@ class Summarizer:
             question = replace(question, members=(), streams=False)
         return await in_time(self._answered(question, self._headers(headers)), deadline_seconds)
 
-    async def _answered(self, question: Question, headers: list[tuple[bytes, bytes]]) -> SummaryOutcome:
+    async def _answered(self, question: Question, headers: RawHeaders) -> SummaryOutcome:
         wire = question.wire
         if not question.rides:
             wire = self._wires.of(question.model) or (CHAT if self._is_foreign else wire)
@@ -297,19 +291,15 @@ class Summarizer:
                 return answer
         return outcome
 
-    async def _asked(
-        self, question: Question, wire: Wire, headers: list[tuple[bytes, bytes]]
-    ) -> tuple[int, SummaryOutcome]:
+    async def _asked(self, question: Question, wire: Wire, headers: RawHeaders) -> tuple[int, SummaryOutcome]:
         """The status of the reply on this API, and what it says."""
         place = (question.model, wire)
         # The other API names the members differently.
         question = replace(question, members={question.wire: question.members}.get(wire, ()))
-        dialect = self._dialects.of(place) or Dialect(wire.answer_limit)
-        has_learned = False
+        known = dialect = self._dialects.of(place) or Dialect(wire.answer_limit)
         while True:
             body = body_of(question, wire, dialect)
-            address = self._upstream.url(wire.path)
-            reply = await fetch(self._upstream, address, headers, ANSWER_BYTES, body)
+            reply = await fetch(self._upstream, wire.path, headers, ANSWER_BYTES, body)
             sent = SentRequest(
                 (body,), tokens=len(body) // _TOKEN_BYTES, answer_tokens=dialect.tokens(question)
             )
@@ -318,8 +308,8 @@ class Summarizer:
             # Each refusal removes, renames or lowers one field, so this ends.
             if accepted == dialect:
                 break
-            dialect, has_learned = accepted, True
-        if has_learned and reply.status == HTTPStatus.OK:
+            dialect = accepted
+        if dialect != known and reply.status == HTTPStatus.OK:
             # Kept only after a success: the refusal may have quoted the conversation.
             self._dialects.keep(place, dialect)
         return reply.status, outcome_of(reply, wire, verdict)
@@ -329,7 +319,7 @@ class Summarizer:
         own = [] if self._is_foreign or self._key else self._names.only(headers)
         return sha256(repr(sorted(own)).encode()).hexdigest()[:16]
 
-    def _headers(self, headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    def _headers(self, headers: RawHeaders) -> RawHeaders:
         key = [] if self._key is None else [self._key.header]
         if self._is_foreign:
             return key
@@ -375,18 +365,18 @@ async def in_time(work: Coroutine[None, None, SummaryOutcome], deadline_seconds:
         return Failed("unreadable")
 
 
-class _LearnedValues(Generic[K, V]):
+class _LearnedValues(Generic[V]):
     """Values learned about models, bounded in number, and kept for a day: servers change."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[K, tuple[V, float]] = OrderedDict()
+        self._held: OrderedDict[object, tuple[V, float]] = OrderedDict()
 
-    def of(self, key: K) -> V | None:
+    def of(self, key: object) -> V | None:
         """The value of `key`; None if there is none, or it has expired."""
         value, until = self._held.get(key, (None, 0.0))
         return value if time.monotonic() < until else None
 
-    def keep(self, key: K, value: V) -> None:
+    def keep(self, key: object, value: V) -> None:
         """Store a value for a day."""
         self._held[key] = value, time.monotonic() + _LIFE_SECONDS
         self._held.move_to_end(key)
