@@ -39,7 +39,10 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     yield search_index_of(settings.database.url.get_secret_value(), has_fts5=has_word_index())
     yield await _database(settings)
     yield await _pepper(settings)
-    yield _access(settings)
+    # The proxy's own keys mean nothing to the upstream.
+    key = "the caller's key" if settings.access.mode == "open" else "no key"
+    key = "the operator's key" if settings.upstream.api_key else key
+    yield Finding("access", "ok", f"{settings.access.mode}; {key} goes upstream")
     problems = [*start_problems(settings)]
     for problem in problems:
         yield Finding("settings", "failed", problem, "Change it: until then no start is possible.")
@@ -134,15 +137,6 @@ async def _pepper(settings: Settings) -> Finding:
         found, _, remedy = error.message.rpartition(": ")
         return Finding("pepper", "failed", found, remedy[:1].upper() + remedy[1:])
     return Finding("pepper", "ok", f"{file}, readable by its owner only")
-
-
-def _access(settings: Settings) -> Finding:
-    if settings.upstream.api_key:
-        key = "the operator's key"
-    else:
-        # The proxy's own keys mean nothing to the upstream.
-        key = "the caller's key" if settings.access.mode == "open" else "no key"
-    return Finding("access", "ok", f"{settings.access.mode}; {key} goes upstream")
 
 
 async def _learned_windows(settings: Settings) -> list[Finding]:
