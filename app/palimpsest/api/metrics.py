@@ -12,7 +12,6 @@ from ipaddress import ip_address
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Router
 
 from palimpsest.api.front import guarded
 from palimpsest.api.replies import PRIVATE
@@ -33,8 +32,6 @@ class MetricsPage:
         self._metrics = metrics
         self._siblings = siblings
         self._key = key
-        self._routes = Router(redirect_slashes=False)
-        self._routes.add_route("/metrics", self.read, methods=["GET", "HEAD"])
 
     def before(self, pages: ASGIApp) -> ASGIApp:
         """An application that answers `/metrics`, and hands all else to `pages`."""
@@ -46,16 +43,13 @@ class MetricsPage:
         return application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """The numbers in Prometheus' text format, or OpenMetrics'. Unauthorized for strangers."""
         if scope["method"] not in ("GET", "HEAD"):
             raise MethodNotAllowed("This path exists, but not with this method.")
-        await self._routes(scope, receive, send)
-
-    async def read(self, request: Request) -> Response:
-        """The numbers in Prometheus' text format, or OpenMetrics'. Unauthorized for strangers."""
+        request = Request(scope)
         self._admit(request)
         body, kind = await self._metrics.text(self._siblings, request.headers.get("accept", ""))
-        return Response(body, headers={**PRIVATE, "content-type": kind})
+        await Response(body, headers={**PRIVATE, "content-type": kind})(scope, receive, send)
 
     def _admit(self, request: Request) -> None:
         if self._key is not None:
