@@ -12,6 +12,7 @@ from ipaddress import ip_address
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Router
 
 from palimpsest.api.front import guarded
 from palimpsest.api.replies import PRIVATE
@@ -32,6 +33,8 @@ class MetricsPage:
         self._metrics = metrics
         self._siblings = siblings
         self._key = key
+        self._routes = Router(redirect_slashes=False)
+        self._routes.add_route("/metrics", self.read, methods=["GET", "HEAD"])
 
     def before(self, pages: ASGIApp) -> ASGIApp:
         """An application that answers `/metrics`, and hands all else to `pages`."""
@@ -43,13 +46,16 @@ class MetricsPage:
         return application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The numbers in Prometheus' text format, or OpenMetrics'. Unauthorized for strangers."""
+        """One request."""
         if scope["method"] not in ("GET", "HEAD"):
             raise MethodNotAllowed("This path exists, but not with this method.")
-        request = Request(scope)
+        await self._routes(scope, receive, send)
+
+    async def read(self, request: Request) -> Response:
+        """The numbers in Prometheus' text format, or OpenMetrics'. Unauthorized for strangers."""
         self._admit(request)
         body, kind = await self._metrics.text(self._siblings, request.headers.get("accept", ""))
-        await Response(body, headers={**PRIVATE, "content-type": kind})(scope, receive, send)
+        return Response(body, headers={**PRIVATE, "content-type": kind})
 
     def _admit(self, request: Request) -> None:
         if self._key is not None:
