@@ -18,7 +18,7 @@ import structlog
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from palimpsest.api.body import read_body
 from palimpsest.api.paper import PageRoute, PageTemplates, way_of
@@ -64,6 +64,11 @@ _log = structlog.get_logger("palimpsest.operator")
 def at_most(limit: int) -> Any:
     """The query parameter `limit` of a list."""
     return Query(ge=1, le=limit, description="At most so many.")
+
+
+def order_like(**example: Any) -> ConfigDict:
+    """The configuration of a body's model: no other fields, and an example for the description."""
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": [example]})
 
 
 @dataclass(frozen=True, slots=True)

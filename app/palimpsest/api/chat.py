@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from palimpsest.api.body import ArrivingBody, entry_of, read_body
@@ -26,30 +26,23 @@ class ChatHandler(Protocol):
         """Run the exchange to its end."""
 
 
+@dataclass(frozen=True, slots=True)
 class ChatEndpoint:
     """POST /v1/chat/completions and /v1/responses.
 
     A body has at most `body_bytes` and times out after `body_idle_seconds` without progress.
     """
 
-    def __init__(
-        self,
-        exchanges: ChatHandler,
-        new_id: Callable[[], str],
-        *,
-        body_bytes: int,
-        body_idle_seconds: float,
-    ) -> None:
-        self._exchanges = exchanges
-        self._new_id = new_id
-        self._body_bytes = body_bytes
-        self._body_idle_seconds = body_idle_seconds
+    exchanges: ChatHandler
+    new_id: Callable[[], str]
+    body_bytes: int
+    body_idle_seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange; when the client leaves, it is cancelled and stored as incomplete."""
-        scope["palimpsest.exchange"] = self._new_id()
+        scope["palimpsest.exchange"] = self.new_id()
         try:
-            body = await read_body(scope, receive, self._body_bytes, self._body_idle_seconds)
+            body = await read_body(scope, receive, self.body_bytes, self.body_idle_seconds)
         except ClientLeft:
             return
         incoming = Incoming(
@@ -63,30 +56,22 @@ class ChatEndpoint:
             credentials=scope["palimpsest.credentials"],
         )
         async with Client(receive, send, entry_of(scope)).attended() as client:
-            await self._exchanges.answer(incoming, client)
+            await self.exchanges.answer(incoming, client)
 
 
+@dataclass(frozen=True, slots=True)
 class PassthroughEndpoint:
     """Any method and path. A body has any length and times out after `body_idle_seconds` without progress."""
 
-    def __init__(
-        self,
-        access: Access,
-        quotas: Quotas,
-        models: ModelList,
-        passthrough: Passthrough,
-        *,
-        body_idle_seconds: float,
-    ) -> None:
-        self._access = access
-        self._quotas = quotas
-        self._models = models
-        self._passthrough = passthrough
-        self._body_idle_seconds = body_idle_seconds
+    access: Access
+    quotas: Quotas
+    models: ModelList
+    passthrough: Passthrough
+    body_idle_seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange. A small body is read before the upstream is called; a large one is streamed."""
-        upload = ArrivingBody(scope, receive, None, self._body_idle_seconds)
+        upload = ArrivingBody(scope, receive, None, self.body_idle_seconds)
         try:
             first = await upload.piece()
             incoming = Incoming(
@@ -96,15 +81,15 @@ class PassthroughEndpoint:
                 body=first if upload.finished else b"",
                 path_session=None,
             )
-            quota = await self._access.admit(incoming)
+            quota = await self.access.admit(incoming)
             if quota is not None and incoming.method not in _FREE:
-                incoming = replace(incoming, bill=await self._quotas.bill(quota))
+                incoming = replace(incoming, bill=await self.quotas.bill(quota))
             client = Client(receive, send, entry_of(scope))
-            if self._models.answers(incoming) and upload.finished:
-                await self._models.relay(incoming, client)
+            if self.models.answers(incoming) and upload.finished:
+                await self.models.relay(incoming, client)
             else:
                 rest = Upload(_continued(first, upload), upload.ended, upload.finished)
-                await self._passthrough.relay(incoming, client, upload=rest)
+                await self.passthrough.relay(incoming, client, upload=rest)
         except ClientLeft:
             return
 

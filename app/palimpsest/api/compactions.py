@@ -22,7 +22,6 @@ from palimpsest.api.replies import (
     utc_time_or_none,
 )
 from palimpsest.api.sessions import PlaceFields, place_fields
-from palimpsest.core.runtime.events import Event
 from palimpsest.core.view.compaction import (
     Author,
     Compaction,
@@ -294,9 +293,8 @@ async def _undone(
     if not await store.compactions.undo(*at, compaction.id, now):
         return False
     payload = {"compactionId": compaction.id, "restoredId": back.id if back else None}
-    said = Event("compaction_undone", payload)
     # The id makes repeated calls record a single event.
-    event = EventRow(f"{compaction.id}:undone", said.type, encoded(said.payload), now)
+    event = EventRow(f"{compaction.id}:undone", "compaction_undone", encoded(payload), now)
     await store.journal.add_events(*at, [event])
     return True
 

@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from palimpsest.api.body import entry_of, is_unread
@@ -90,26 +91,24 @@ class AdmissionSlot:
         self._place.release(self._caller)
 
 
+@dataclass(frozen=True, slots=True)
 class Admission:
-    """The limits of uploads and of answers, and of bytes of unfinished bodies."""
+    """The limits of answers and of uploads, and of bytes of unfinished bodies."""
 
-    def __init__(
-        self, *, answered: ConcurrencyLimit, arriving: ConcurrencyLimit, body_bytes: ConcurrencyLimit
-    ) -> None:
-        self._answered = answered
-        self._arriving = arriving
-        self.body_bytes = body_bytes
+    answered: ConcurrencyLimit
+    arriving: ConcurrencyLimit
+    body_bytes: ConcurrencyLimit
 
     def has_room(self, caller: Hashable) -> bool:
         """True when one more request of the caller would be accepted."""
-        return self._arriving.has_room(caller) and self._answered.has_room(caller)
+        return self.arriving.has_room(caller) and self.answered.has_room(caller)
 
     def slot(self, caller: Hashable) -> AdmissionSlot:
         """A slot for the request, until its `ends`. ServerBusy when there is none."""
-        if not self._answered.has_room(caller):
+        if not self.answered.has_room(caller):
             # Raises: its body need not be read.
-            self._answered.take(caller)
-        return AdmissionSlot(self._arriving, self._answered, caller)
+            self.answered.take(caller)
+        return AdmissionSlot(self.arriving, self.answered, caller)
 
 
 # Of names and values. Other servers accept 8 to 32 kB; large cookies and traces still fit.
@@ -118,6 +117,8 @@ HEADER_BYTES = 64 * 1024
 WIRES: Sequence[tuple[re.Pattern[str], Wire]] = (
     (re.compile(r"/v1/+(?:deployments/+[^/]+/+)?chat/+completions/*"), CHAT),
     (re.compile(r"/v1/+(?:deployments/+[^/]+/+)?responses/*"), RESPONSES),
+    # Not one of every server.
+    (re.compile(r"/v1/+responses/+compact/*"), RESPONSES),
 )
 # All callers that the upstream has never accepted share the slots of this one.
 UNPROVEN = ""
@@ -131,10 +132,6 @@ _ORIGIN_REFUSED = (
     "The request comes from a web page of another origin. If the page may speak to this proxy, add what the "
     "Origin header says to server.cors_origins."
 )
-# An exchange, though not one of every server.
-COMPACT = re.compile(r"/v1/+responses/+compact/*")
-
-
 _SLASHES, _IGNORED = re.compile(r"[/\\]"), re.compile(r"[\x00-\x20\x7f]+")
 
 # Health checks, answered in every state and for any Host header.
@@ -165,6 +162,7 @@ class LazyPages:
             return self._made
 
 
+@dataclass(frozen=True, slots=True)
 class Front:
     """An ASGI application that admits requests and dispatches them to four others.
 
@@ -172,40 +170,29 @@ class Front:
     callers.
     """
 
-    def __init__(
-        self,
-        *,
-        chat: ASGIApp,
-        passthrough: ASGIApp,
-        pages: ASGIApp,
-        health: ASGIApp,
-        origins: WebOrigins,
-        admission: Admission,
-        access: Access,
-    ) -> None:
-        self._chat = chat
-        self._passthrough = passthrough
-        self._pages = pages
-        self._health = health
-        self._origins = origins
-        self._admission = admission
-        self._access = access
+    chat: ASGIApp
+    passthrough: ASGIApp
+    pages: ASGIApp
+    health: ASGIApp
+    origins: WebOrigins
+    admission: Admission
+    access: Access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """HTTP below `/v1/` and `/s/{session}/v1/` goes upstream; all other paths are ours."""
         if scope["type"] != "http":
-            await self._pages(scope, receive, send)
+            await self.pages(scope, receive, send)
             return
         if scope["path"] in HEALTH:
-            await guarded(self._health, scope, receive, send)
+            await guarded(self.health, scope, receive, send)
             return
         if problem := self._objection(scope):
             await send_problem(send, problem)
             return
-        if self._origins.origins:
+        if self.origins.origins:
             send = self._shared(scope, send)
-        if self._origins.is_preflight(scope["method"], scope["headers"]):
-            headers = self._origins.preflight(scope["headers"])
+        if self.origins.is_preflight(scope["method"], scope["headers"]):
+            headers = self.origins.preflight(scope["headers"])
             await send({"type": "http.response.start", "status": 204, "headers": headers})
             await send({"type": "http.response.body"})
             return
@@ -214,11 +201,11 @@ class Front:
             await self._own(scope, receive, send)
             return
         scope["palimpsest.session"] = session
-        scope["palimpsest.wire"] = self._wire(scope["method"], path)
+        scope["palimpsest.wire"] = wire_of(scope["method"], path)
         await guarded(self._admitted, scope, receive, send)
 
     async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
-        bodies, held = self._admission.body_bytes, 0
+        bodies, held = self.admission.body_bytes, 0
 
         async def noting() -> ASGIMessage:
             nonlocal held
@@ -229,7 +216,7 @@ class Front:
             return message
 
         try:
-            await self._pages(scope, noting, send)
+            await self.pages(scope, noting, send)
         finally:
             if held:
                 bodies.release(_OWN_ENDPOINTS, held)
@@ -238,12 +225,14 @@ class Front:
         """Why the request is refused for any caller; None when it is not. Costs a few us."""
         if sum([len(name) + len(value) for name, value in scope["headers"]]) > HEADER_BYTES:
             return HeadersTooLarge("The request's headers are too large.")
-        match self._origins.refusal(scope["method"], scope["path"], scope["headers"]):
+        match self.origins.refusal(scope["method"], scope["path"], scope["headers"]):
             case "host":
                 return HostNotAllowed(_HOST_REFUSED)
             case "origin":
                 return OriginNotAllowed(_ORIGIN_REFUSED)
-        if _wants_websocket(scope):
+        # The server hands on a refused upgrade as an ordinary GET, which must not be forwarded.
+        asks = scope["headers"] if scope["method"] == "GET" else ()
+        if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in asks):
             return NotFound("WebSockets are not served here.")
         if scope["method"] == "TRACE":
             # Its answer repeats the request's headers, which would show the operator's key to the caller.
@@ -257,22 +246,17 @@ class Front:
             if message["type"] == "http.response.start":
                 headers = list(message["headers"])
                 has_own = any(name == b"access-control-allow-origin" for name, _ in headers)
-                more = [] if has_own else self._origins.shared(scope["headers"], headers)
+                more = [] if has_own else self.origins.shared(scope["headers"], headers)
                 message = {**message, "headers": [*headers, *more]}
             await send(message)
 
         return sharing
 
-    def _wire(self, method: str, path: str) -> Wire | None:
-        if method != "POST":
-            return None
-        return RESPONSES if COMPACT.fullmatch(path) else wire_of(path)
-
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request in a slot. Its caller is identified before its body is read."""
         is_exchange = scope["palimpsest.wire"] is not None
         caller = await self._caller(scope)
-        slot, bodies, held = self._admission.slot(caller), self._admission.body_bytes, 0
+        slot, bodies, held = self.admission.slot(caller), self.admission.body_bytes, 0
 
         async def noting() -> ASGIMessage:
             nonlocal held
@@ -289,7 +273,7 @@ class Front:
             return message
 
         try:
-            await (self._chat if is_exchange else self._passthrough)(scope, noting, send)
+            await (self.chat if is_exchange else self.passthrough)(scope, noting, send)
         finally:
             slot.ends()
             if held:
@@ -298,16 +282,18 @@ class Front:
     async def _caller(self, scope: Scope) -> str:
         """The caller that the slot is counted for; `UNPROVEN` for one never accepted upstream."""
         asking = asking_of(scope)
-        scope["palimpsest.credentials"] = digest = self._access.digest_of(asking)
-        caller = await self._access.known_namespace(asking, digest)
-        if caller is None and not self._admission.has_room(UNPROVEN):
+        scope["palimpsest.credentials"] = digest = self.access.digest_of(asking)
+        caller = await self.access.known_namespace(asking, digest)
+        if caller is None and not self.admission.has_room(UNPROVEN):
             # The caller may be proven without this process having read it from the store yet.
-            caller = await self._access.known_namespace(asking, digest, asks_store=True)
+            caller = await self.access.known_namespace(asking, digest, asks_store=True)
         return UNPROVEN if caller is None else caller
 
 
-def wire_of(path: str) -> Wire | None:
-    """The wire of an exchange's path; None for any other path."""
+def wire_of(method: str, path: str) -> Wire | None:
+    """The wire of an exchange; None for any other request."""
+    if method != "POST":
+        return None
     return next((wire for pattern, wire in WIRES if pattern.fullmatch(path)), None)
 
 
@@ -325,10 +311,13 @@ def split_session(path: str) -> tuple[str | None, str]:
 def target_of(scope: Scope) -> str:
     """Path and query below `/v1`, as the client spelled them. InvalidField for dot segments.
 
-    Dot segments could leave the operator's base path while the operator's key is sent.
+    Dot segments could leave the operator's base path while the operator's key is sent. Also behind repeated
+    percent-encoding, which an upstream may decode more than once; and as servers read them that take a
+    backslash for a slash, or drop what follows a semicolon (Tomcat), blanks and controls.
     """
     _, path = split_session(_path_of(scope))
-    if _has_dot_segment(path):
+    segments = _SLASHES.split(decoded(path))
+    if any(_IGNORED.sub("", segment.partition(";")[0]) in (".", "..") for segment in segments):
         raise InvalidField("A path with dot segments is not forwarded.")
     query = scope["query_string"].decode("latin-1")
     return path.removeprefix("/v1") + (f"?{query}" if query else "")
@@ -337,22 +326,6 @@ def target_of(scope: Scope) -> str:
 def _path_of(scope: Scope) -> str:
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw.decode("latin-1")
-
-
-def _has_dot_segment(path: str) -> bool:
-    """Also behind repeated percent-encoding, which an upstream may decode more than once.
-
-    And as servers read them that take a backslash for a slash, or drop what follows a semicolon (Tomcat),
-    blanks and controls.
-    """
-    segments = _SLASHES.split(decoded(path))
-    return any(_IGNORED.sub("", segment.partition(";")[0]) in (".", "..") for segment in segments)
-
-
-def _wants_websocket(scope: Scope) -> bool:
-    """The server hands on a refused upgrade as an ordinary GET, which must not be forwarded."""
-    headers = scope["headers"] if scope["method"] == "GET" else ()
-    return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers)
 
 
 async def guarded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

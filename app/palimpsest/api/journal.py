@@ -6,9 +6,9 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, StringConstraints
 
-from palimpsest.api.callers import Admitted, AskedSession, api_router, at_most
+from palimpsest.api.callers import Admitted, AskedSession, api_router, at_most, order_like
 from palimpsest.api.compactions import CheckpointId
 from palimpsest.api.events import EventStream
 from palimpsest.api.replies import (
@@ -137,7 +137,7 @@ class AddedMemory(TypedDict):
 class CompletionOrder(BaseModel):
     """`marker` is a note on what was completed."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"marker": "released as 2.1"}]})
+    model_config = order_like(marker="released as 2.1")
 
     marker: Annotated[str, StringConstraints(max_length=16_000)] = ""
     branch: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
@@ -146,9 +146,7 @@ class CompletionOrder(BaseModel):
 class MemoryOrder(BaseModel):
     """An entry for the session's memory."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"text": "The release is on Friday."}]}
-    )
+    model_config = order_like(text="The release is on Friday.")
 
     text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=16_000)]
 

@@ -6,9 +6,9 @@ import time
 from typing import Annotated, Literal, TypedDict
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, StringConstraints
 
-from palimpsest.api.callers import AskedSession, CallersSession, api_router
+from palimpsest.api.callers import AskedSession, CallersSession, api_router, order_like
 from palimpsest.api.replies import PRIVATE, MessageId, Reply, UtcTime, described, reply, utc_time
 from palimpsest.core.view.clients import is_pin_body
 from palimpsest.core.view.compaction import context_id
@@ -20,9 +20,7 @@ from palimpsest.storage.history import SessionRow
 class PinOrder(BaseModel):
     """The message to pin, by its id."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"message": "dcm_2703cb40bd99ef9c7f3b3be955bfc5ea"}]}
-    )
+    model_config = order_like(message="dcm_2703cb40bd99ef9c7f3b3be955bfc5ea")
 
     message: Annotated[str, StringConstraints(min_length=1, max_length=100)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from palimpsest.api.callers import Admitted, ApiCaller, AskedSession, Branch, api_router
+from palimpsest.api.callers import Admitted, ApiCaller, AskedSession, Branch, api_router, order_like
 from palimpsest.api.replies import MessageId, Reply, UtcTime, described, raw_reply, reply, utc_time
 from palimpsest.core.recall.filters import ContentKind, Filters, Speaker
 from palimpsest.core.recall.quotes import Hit, Quote
@@ -203,8 +203,6 @@ def _neighbour(quote: Quote) -> Neighbour:
 class _Placed(BaseModel):
     """The place: by default the caller's newest session and its default branch."""
 
-    model_config = ConfigDict(extra="forbid")
-
     session: str | None = Field(default=None, max_length=ID_CHARS)
     branch: str | None = Field(default=None, max_length=ID_CHARS)
     scope: Scope = "branch"
@@ -214,7 +212,7 @@ class _Placed(BaseModel):
 class GrepOrder(_Placed):
     """A search with its number of hits."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "which port did we decide to use"}]})
+    model_config = order_like(query="which port did we decide to use")
 
     query: str = Field(min_length=1, max_length=QUERY_CHARS)
     limit: int = GREP_LIMIT
@@ -225,7 +223,7 @@ class GrepOrder(_Placed):
 class DescribeOrder(_Placed):
     """The entry to read, and which part of it."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "12-58", "session": "tour"}]})
+    model_config = order_like(id="12-58", session="tour")
 
     id: str = Field(min_length=1, max_length=ID_CHARS)
     source_limit: int = Field(default=SOURCE_LIMIT, alias="sourceLimit")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, StringConstraints
 
-from palimpsest.api.callers import Admitted, AskedSession, Branch, api_router
+from palimpsest.api.callers import Admitted, AskedSession, Branch, api_router, order_like
 from palimpsest.api.compactions import MadeCompaction, compaction_fields
 from palimpsest.api.replies import (
     MessageId,
@@ -169,7 +169,8 @@ def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
     """
     budget = context.budget
     marks = [(name.removesuffix("_tokens"), budget.for_model(getattr(budget, name))) for name in _MARKS]
-    shown, prices = budget.for_model(view_tokens), _prices(context, view_tokens)
+    shown = budget.for_model(view_tokens)
+    prices = context.prices.at(shown)
     return {
         "prices": shape_of(PricesFields, prices),
         "cost_per_turn": _turn_cost(prices, shown),
@@ -183,10 +184,6 @@ def _explanation(context: CompactionContext, view_tokens: int) -> Explanation:
             for name, tokens in sorted(marks, key=lambda mark: mark[1])
         ],
     }
-
-
-def _prices(context: CompactionContext, view_tokens: int) -> Prices:
-    return context.prices.at(context.budget.for_model(view_tokens))
 
 
 def _turn_cost(prices: Prices, tokens: int) -> TurnCostFields:
@@ -261,9 +258,7 @@ async def get_context(
 class CompactOrder(BaseModel):
     """A compaction by hand (D25): `focus` is what the summary should pay attention to."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"focus": "the schema of the database"}]}
-    )
+    model_config = order_like(focus="the schema of the database")
 
     focus: Annotated[str, StringConstraints(max_length=2_000)] = ""
     branch: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
@@ -319,7 +314,7 @@ async def compact_session(session: AskedSession) -> Reply[HandCompaction]:
 
 
 def _page(context: CompactionContext, head: ViewHead, shown: ForwardedView, explain: bool) -> bytes:
-    names, parts, prices = context.conversation.names, [], _prices(context, shown.tokens)
+    names, parts, prices = context.conversation.names, [], context.prices.at(head["tokens"])
     for part in shown.view.parts:
         fields: ViewPartHead = {
             "kind": part.kind,

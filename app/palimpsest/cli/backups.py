@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -46,17 +45,10 @@ class _Manifest(msgspec.Struct):
 _MANIFEST = msgspec.json.Decoder(_Manifest)
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
-    """A verified backup. `schema` is current, or behind: migrate after the restore."""
-
-    folder: Path
-    schema: str
-    rows: Mapping[str, int]
-
-
-def back_up(database: Database, folder: Path) -> Backup:
+def back_up(database: Database, folder: Path) -> Mapping[str, int]:
     """Write a verified backup to `folder`, which must be new or empty; a server may run meanwhile.
+
+    Returns how many rows each table has.
 
     SettingsError, and no folder is left, when the backup cannot be written or fails the verification.
     """
@@ -80,7 +72,7 @@ def back_up(database: Database, folder: Path) -> Backup:
         making = Path(tempfile.mkdtemp(prefix=".backup-", dir=folder.parent))
         try:
             _fill(making, source, pepper)
-            found = verified(making)
+            _, rows = verified(making)
             making.rename(folder)
             _sync(folder.parent)
         finally:
@@ -88,11 +80,13 @@ def back_up(database: Database, folder: Path) -> Backup:
     except (OSError, StoreUnavailable) as failure:
         said = failure.message if isinstance(failure, StoreUnavailable) else failure.strerror
         raise SettingsError(f"backup: {folder} cannot be made ({said}).") from failure
-    return Backup(folder, found.schema, found.rows)
+    return rows
 
 
-def restore(database: Database, folder: Path, *, force: bool) -> Backup:
+def restore(database: Database, folder: Path, *, force: bool) -> tuple[str, Mapping[str, int]]:
     """Replace database and pepper by those of the backup, after verifying it; symlinks at their targets.
+
+    Returns as `verified`.
 
     SettingsError, and nothing changed, while a server uses the database, when files exist and `force` is not
     given, for an invalid backup, and when one of the files cannot be replaced.
@@ -121,9 +115,22 @@ def restore(database: Database, folder: Path, *, force: bool) -> Backup:
     return found
 
 
-def verified(folder: Path) -> Backup:
-    """Verify the backup in `folder` without changing it; SettingsError says what is wrong."""
-    said = _manifest(folder)
+def verified(folder: Path) -> tuple[str, Mapping[str, int]]:
+    """Verify the backup in `folder` without changing it; SettingsError says what is wrong.
+
+    Returns its schema (current, or behind: migrate after the restore), and how many rows each table has.
+    """
+    manifest = folder / MANIFEST
+    try:
+        if not manifest.is_file():
+            raise FileNotFoundError
+        said = _MANIFEST.decode(manifest.read_bytes())
+        if said.sha256.keys() != {DATABASE, PEPPER}:
+            raise ValueError
+    except OSError:
+        raise SettingsError(f"{folder}: is no backup; it has no {MANIFEST}.") from None
+    except (ValueError, RecursionError):
+        raise SettingsError(f"{manifest}: is damaged.") from None
     for name, digest in said.sha256.items():
         if _digest(folder / name) != digest:
             raise SettingsError(
@@ -139,7 +146,7 @@ def verified(folder: Path) -> Backup:
     load_pepper(folder / PEPPER, asyncio.run(bound_pepper(url)) if schema == "current" else None)
     if (rows := rows_of(path)) != said.rows:
         raise SettingsError(f"{path}: does not hold as many rows as it did when it was copied.")
-    return Backup(folder, schema, rows)
+    return schema, rows
 
 
 def _fill(folder: Path, source: Path, pepper: Path) -> None:
@@ -221,23 +228,6 @@ def _put_back(place: Path) -> None:
     except OSError as failure:
         said = f"{place} cannot be put back ({failure.strerror}); it is {_aside(place)} now"
         raise SettingsError(f"restore: failed, and {said}.") from failure
-
-
-def _manifest(folder: Path) -> _Manifest:
-    path = folder / MANIFEST
-    try:
-        content = path.read_bytes() if path.is_file() else None
-    except OSError:
-        content = None
-    if content is None:
-        raise SettingsError(f"{folder}: is no backup; it has no {MANIFEST}.")
-    try:
-        said = _MANIFEST.decode(content)
-    except (ValueError, RecursionError):
-        said = None
-    if said is None or said.sha256.keys() != {DATABASE, PEPPER}:
-        raise SettingsError(f"{path}: is damaged.")
-    return said
 
 
 def _file_of(database: Database, folder: Path, what: str) -> Path:

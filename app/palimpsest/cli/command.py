@@ -163,6 +163,18 @@ def print_json(value: Any) -> None:
     say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+async def all_of(api: OwnApi, path: str, name: str) -> list[Json]:
+    """All rows of a list that comes in pages, `name` in each, in the proxy's order."""
+    rows: list[Json] = []
+    asked = "limit=500"
+    while True:
+        page = await api.fields(f"{path}?{asked}")
+        rows += page[name]
+        if page["next"] is None:
+            return rows
+        asked = f"limit=500&after={page['next']}"
+
+
 def session_path(name: str) -> str:
     """The path of the session of this id or name, below /api."""
     return f"sessions/{quote(name, safe='')}"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from palimpsest.cli.command import AsJson, Config, Database, UpstreamUrl, print_json
+from palimpsest.cli.command import AsJson, Config, Database, UpstreamUrl, print_json, settings_from
 from palimpsest.cli.terminal import say
 from palimpsest.errors import SettingsError
 
@@ -45,10 +45,9 @@ def show(
     """Print the settings that a start would use, each with its source; secrets are masked."""
     from palimpsest.core.urls import without_password, without_query
     from palimpsest.settings.fields import value_at
-    from palimpsest.settings.load import load_settings
     from palimpsest.settings.settings import DEFAULT, known_keys
 
-    settings = load_settings(config, {"database.url": database, "upstream.base_url": upstream})
+    settings = settings_from(config, database, upstream)
     values = settings.model_dump(mode="json")
     # Of entries of lists only what is set: their defaults are those of the section they stand for.
     for name in ("models", "routes"):

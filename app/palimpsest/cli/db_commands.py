@@ -6,7 +6,8 @@ All but the copy and the restore run beside a proxy, which notices forgotten win
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,8 +58,8 @@ def backup(
     """Copy database and pepper into a folder, verified, readable by you only, beside a running server."""
     from palimpsest.cli.backups import back_up
 
-    made = back_up(settings_from(config, database).database, folder)
-    say(f"{made.folder} holds {counted_rows(made.rows)}, and the pepper. Keep it secret.")
+    rows = back_up(settings_from(config, database).database, folder)
+    say(f"{folder} holds {counted_rows(rows)}, and the pepper. Keep it secret.")
 
 
 @db.command()
@@ -71,9 +72,9 @@ def restore(
     """Verify a backup and put its database and pepper in place; no server may run."""
     from palimpsest.cli.backups import restore as put_back
 
-    put = put_back(settings_from(config, database).database, folder, force=force)
-    say(f"Restored {counted_rows(put.rows)}, and the pepper.")
-    if put.schema == "behind":
+    schema, rows = put_back(settings_from(config, database).database, folder, force=force)
+    say(f"Restored {counted_rows(rows)}, and the pepper.")
+    if schema == "behind":
         say("It is of an older version: run `palimpsest db migrate` before you start.")
 
 
@@ -124,29 +125,17 @@ def line_of_window(row: LearnedWindow) -> str:
     return f"{row.model}: {row.tokens:,} tokens, {row.source}, for {whose}, {utc(row.learned_at)}"
 
 
-def _lines_of_windows(rows: Sequence[LearnedWindow]) -> Iterator[str]:
-    yield from map(line_of_window, rows)
-    if not rows:
-        yield "No window was learned."
-
-
-def _fields_of_windows(rows: Sequence[LearnedWindow]) -> list[Json]:
+def _fields(row: LearnedWindow) -> Json:
     # A window that the upstream states has no namespace.
-    return [
-        {
-            "model": row.model,
-            "tokens": row.tokens,
-            "source": row.source,
-            "namespace": row.namespace or None,
-            "upstream": row.upstream,
-            "learned_at": utc(row.learned_at),
-        }
-        for row in rows
-    ]
+    return asdict(row) | {"namespace": row.namespace or None, "learned_at": utc(row.learned_at)}
 
 
 @db.command()
-@command(configured, _lines_of_windows, _fields_of_windows)
+@command(
+    configured,
+    lambda rows: [*map(line_of_window, rows)] or ["No window was learned."],
+    lambda rows: [*map(_fields, rows)],
+)
 async def windows(
     settings: Settings,
     forget: Annotated[

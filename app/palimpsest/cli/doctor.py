@@ -34,11 +34,15 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     yield Finding("palimpsest", "ok", version("palimpsest"))
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield Finding("packages", "ok", ", ".join(f"{name} {version(name)}" for name in _SHOWN_PACKAGES))
-    yield _sqlite(settings)
-    yield search_index_of(settings.database.url.get_secret_value(), has_fts5=has_word_index())
-    yield await _database(settings)
-    yield await _pepper(settings)
-    yield _access(settings)
+    url = settings.database.url.get_secret_value()
+    yield _sqlite(url)
+    yield search_index_of(url, has_fts5=has_word_index())
+    yield await _database(url)
+    yield await _pepper(settings, url)
+    # The proxy's own keys mean nothing to the upstream.
+    key = "the caller's key" if settings.access.mode == "open" else "no key"
+    key = "the operator's key" if settings.upstream.api_key else key
+    yield Finding("access", "ok", f"{settings.access.mode}; {key} goes upstream")
     problems = [*start_problems(settings)]
     for problem in problems:
         yield Finding("settings", "failed", problem, "Change it: until then no start is possible.")
@@ -53,12 +57,12 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         yield one
 
 
-def _sqlite(settings: Settings) -> Finding:
+def _sqlite(url: str) -> Finding:
     """One thread owns writes and checkpoints, so an old library is a risk only beside other programs."""
     found = sqlite_version()
     if tuple(map(int, found.split("."))) >= _SAFE_SQLITE:
         return Finding("sqlite", "ok", f"{found}, WAL is safe")
-    in_use = sqlite_path(settings.database.url.get_secret_value()) is not None
+    in_use = sqlite_path(url) is not None
     return Finding(
         "sqlite",
         "warning" if in_use else "ok",
@@ -75,8 +79,7 @@ def search_index_of(url: str, *, has_fts5: bool) -> Finding:
     return Finding("search", "failed", detail, "Install pysqlite3-binary, or use PostgreSQL.")
 
 
-async def _database(settings: Settings) -> Finding:
-    url = settings.database.url.get_secret_value()
+async def _database(url: str) -> Finding:
     where = without_password(url)
     file = sqlite_path(url)
     if file is not None and (found := _unusable("database", file, where)) is not None:
@@ -114,10 +117,9 @@ def _unusable(name: str, file: Path, where: str) -> Finding | None:
     return None
 
 
-async def _pepper(settings: Settings) -> Finding:
+async def _pepper(settings: Settings, url: str) -> Finding:
     """The pepper must be the one the database was made with: with another, no conversations are found."""
     file = settings.database.pepper_file
-    url = settings.database.url.get_secret_value()
     try:
         bound = await bound_pepper(url)
     except PalimpsestError:
@@ -133,15 +135,6 @@ async def _pepper(settings: Settings) -> Finding:
         found, _, remedy = error.message.rpartition(": ")
         return Finding("pepper", "failed", found, remedy[:1].upper() + remedy[1:])
     return Finding("pepper", "ok", f"{file}, readable by its owner only")
-
-
-def _access(settings: Settings) -> Finding:
-    if settings.upstream.api_key:
-        key = "the operator's key"
-    else:
-        # The proxy's own keys mean nothing to the upstream.
-        key = "the caller's key" if settings.access.mode == "open" else "no key"
-    return Finding("access", "ok", f"{settings.access.mode}; {key} goes upstream")
 
 
 async def _learned_windows(settings: Settings) -> list[Finding]:

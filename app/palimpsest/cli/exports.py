@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,6 +16,7 @@ import typer
 from palimpsest.cli.command import (
     AsJson,
     Json,
+    all_of,
     command,
     print_result,
     proxy_of_caller,
@@ -33,7 +34,6 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 _NAME_CHARS = 60
 # Of a digest.
 _BRANCH_CHARS = 12
-_PAGE = 500
 
 
 @command(proxy_of_reader)
@@ -72,7 +72,7 @@ async def _export_all(api: OwnApi, folder: Path, asked: Mapping[str, str]) -> in
     A file appears under its name when it is complete.
     """
     written = 0
-    async for session in _sessions(api):
+    for session in await all_of(api, "sessions", "sessions"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else waits
         found = await api.fields(f"sessions/{session['id']}")
         branches = [branch["branch"] for branch in found["branches"]] or [None]
@@ -93,18 +93,6 @@ def _writing(place: Path) -> Iterator[None]:
         yield
     except OSError as failure:
         raise SettingsError(f"export: {place} cannot be written ({failure.strerror}).") from failure
-
-
-async def _sessions(api: OwnApi) -> AsyncIterator[Json]:
-    """All sessions of the key, newest first."""
-    asked: dict[str, str | int] = {"limit": _PAGE}
-    while True:
-        page = await api.fields(f"sessions?{urlencode(asked)}")
-        for session in page["sessions"]:
-            yield session
-        if page["next"] is None:
-            return
-        asked["after"] = page["next"]
 
 
 async def _document(api: OwnApi, name: str, branch: str | None, asked: Mapping[str, str]) -> bytes:

@@ -77,7 +77,7 @@ class IdleConnections:
 
     def wait(self, connection: PlainHttp, seconds: float) -> None:
         """Close the connection unless a request's head arrives in so many seconds; the oldest if too many."""
-        self._due.pop(connection, None)
+        self.leave(connection)
         self._due[connection] = connection.loop.time() + seconds
         if len(self._due) > self._most:
             oldest = next(iter(self._due))

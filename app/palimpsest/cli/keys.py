@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -246,14 +246,12 @@ async def keys_create(
         say(f"id {row.id}. The key is not shown again.", err=True)
 
 
-def _lines_of_list(rows: Sequence[ListedKey]) -> Iterator[str]:
-    yield from map(_line, rows)
-    if not rows:
-        yield "There are no keys; `palimpsest keys create` makes one."
-
-
 @keys.command("list")
-@command(configured, _lines_of_list, lambda rows: [*map(_fields, rows)])
+@command(
+    configured,
+    lambda rows: [*map(_line, rows)] or ["There are no keys; `palimpsest keys create` makes one."],
+    lambda rows: [*map(_fields, rows)],
+)
 async def keys_list(settings: Settings) -> Any:
     """List keys, newest first, revoked ones included."""
     async with opened_accounts(settings) as accounts:

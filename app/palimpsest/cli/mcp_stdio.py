@@ -35,12 +35,10 @@ async def serve_stdio(proxy: OwnApi) -> None:
         # The client has left.
         pass
     except* OSError as failures:
-        raise _first(failures) from None
-
-
-def _first(failures: BaseExceptionGroup[OSError]) -> OSError:
-    first = failures.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+        first: BaseException = failures
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
 
 
 async def _call(proxy: OwnApi, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:

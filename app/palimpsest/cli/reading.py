@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from palimpsest.cli.command import Json, command, proxy_of_caller, proxy_of_reader, session_path
+from palimpsest.cli.command import Json, all_of, command, proxy_of_caller, proxy_of_reader, session_path
 from palimpsest.cli.terminal import (
     ago,
     counted,
@@ -120,17 +120,8 @@ async def show(api: OwnApi, session: Session, limit: Limit = 20) -> Json:
     path = session_path(session)
     found = await api.fields(path)
     turns = (await api.fields(f"{path}/exchanges?limit={limit}"))["exchanges"]
-    return {"session": found, "turns": turns, "compactions": await _compactions(api, path)}
-
-
-async def _compactions(api: OwnApi, path: str) -> list[Json]:
-    """All compactions of the session, oldest first."""
-    made: list[Json] = []
-    after = ""
-    while after is not None:
-        page = await api.fields(f"{path}/compactions?limit=500&after={after}")
-        made, after = made + page["compactions"], page["next"]
-    return made
+    made = await all_of(api, f"{path}/compactions", "compactions")
+    return {"session": found, "turns": turns, "compactions": made}
 
 
 def lines_of_view(told: Json) -> Iterator[str]:
@@ -231,16 +222,15 @@ async def compact(
     return await api.fields(f"{session_path(session)}/compact", "POST", {"focus": focus} if focus else {})
 
 
-def lines_of_undo(told: Json) -> Iterator[str]:
-    """What was undone, and what is in force now."""
-    yield f"Undone. In force now: {told['restored'] or 'nothing, all messages are sent'}."
-
-
-@command(proxy_of_caller, lines_of_undo)
+@command(
+    proxy_of_caller,
+    lambda told: [f"Undone. In force now: {told['restored'] or 'nothing, all messages are sent'}."],
+)
 async def undo(api: OwnApi, session: Session) -> Json:
     """Undo a session's newest compaction."""
     path = session_path(session)
-    standing = [one["id"] for one in await _compactions(api, path) if not one["undone_at"]]
+    made = await all_of(api, f"{path}/compactions", "compactions")
+    standing = [one["id"] for one in made if not one["undone_at"]]
     if not standing:
         raise NotFound("No compaction of the session is in force.")
     return await api.fields(f"{path}/compactions/{standing[-1]}/undo", "POST", {})

@@ -30,7 +30,9 @@ def lines_of_report(told: Json) -> Iterator[str]:
         yield ""
         yield f"{session['name'] or 'Unnamed'} ({session['session']}), {session['model']}"
         yield from map(_followed, session["compactions"])
-        yield from map(_finding, session["findings"])
+        for one in session["findings"]:
+            kind, names = one["kind"].replace("_", " "), ", ".join(one["names"])
+            yield f"  {kind}: {one['times']} times, {one['tokens']:,} tokens: {names}"
         if not session["compactions"]:
             yield "  no compaction was in force yet"
 
@@ -38,8 +40,11 @@ def lines_of_report(told: Json) -> Iterator[str]:
 def _overview(overview: Json) -> Iterator[str]:
     total = overview["total"]
     turns, compacted = total["turns"], total["compacted"]
-    if overview["stored"] is not None:
-        yield _stored(overview["stored"])
+    if stored := overview["stored"]:
+        told = ", ".join(counted(stored[f"{noun}s"], noun) for noun in ("session", "message"))
+        if stored["first_at"] is not None:
+            told += f", from {stored['first_at'][:10]} to {stored['last_at'][:16].replace('T', ' ')} UTC"
+        yield f"Stored: {told}."
     since = f"The last {counted(overview['days'], 'day')}" if overview["days"] else "Since the beginning"
     yield f"{since}: {counted(turns, 'turn')}, {compacted:,} of them compacted."
     cached = total["cached_share"]
@@ -79,16 +84,6 @@ def _sums(told: Json) -> Iterator[str]:
     yield "Tokens; said: whole prompts, sent: after compaction. Money by the prices of then; saved: estimate."
 
 
-def _stored(stored: Json) -> str:
-    counts = [counted(stored[f"{noun}s"], noun) for noun in ("session", "message")]
-    told = ", ".join(counts)
-    if stored["first_at"] is None:
-        return f"Stored: {told}."
-    return (
-        f"Stored: {told}, from {stored['first_at'][:10]} to {stored['last_at'][:16].replace('T', ' ')} UTC."
-    )
-
-
 def _row(name: str, sums: Json) -> tuple[str, ...]:
     used = ("turns", "tokens_full", "tokens", "cached_tokens", "completion_tokens")
     ends = (f"{sums[key]:,}" for key in ("compacted", "failed"))
@@ -107,11 +102,6 @@ def _followed(one: Json) -> str:
     wait = "" if waited is None else f", waited {waited:.1f} s"
     turns, lookups = counted(one["turns"], "turn"), counted(one["lookups"], "look-up")
     return f"  turn {one['since']}: {turns}, {calls}, {lookups}; {amounts}{wait}"
-
-
-def _finding(one: Json) -> str:
-    kind = one["kind"].replace("_", " ")
-    return f"  {kind}: {one['times']} times, {one['tokens']:,} tokens: {', '.join(one['names'])}"
 
 
 @command(proxy_of_reader, lines_of_report)

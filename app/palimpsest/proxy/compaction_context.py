@@ -514,9 +514,8 @@ class ContextLoader:
         if policy.is_off:
             # Those made before are in force again once it is on.
             stored = ()
-        window = await models.windows.window_of(
-            model, turn.namespace, outgoing, urgent=turn.tokens > URGENT_TOKENS
-        )
+        is_urgent = turn.tokens > URGENT_TOKENS
+        window = await models.windows.window_of(model, turn.namespace, outgoing, urgent=is_urgent)
         if window.source == "default":
             window = Window(policy.assumed_window_tokens, "default")
         if at_most is not None and at_most < window.tokens:
@@ -527,7 +526,7 @@ class ContextLoader:
             current = await offload(weight, in_force, stored, turn.conversation)
             replay = await self._replays.read(turn, replay, current)
         talk = replay.talk or turn.conversation
-        prices = await models.prices.of(model, urgent=turn.tokens > URGENT_TOKENS) or _USUAL_PRICES
+        prices = await models.prices.of(model, urgent=is_urgent) or _USUAL_PRICES
         count_text = models.tokens.counter_of(model).count_text
         goes_with_tools = replay.goes_with(current)
         budget = budget_of(
@@ -542,9 +541,8 @@ class ContextLoader:
             lookup_tokens=replay.result_tokens if goes_with_tools else 0,
             unsent_tokens=0 if goes_with_tools else replay.schema_tokens,
         )
-        budget = asking_ahead(
-            budget, policy, self._paces.lead(turn.namespace, turn.session, turn.model, turn.tokens)
-        )
+        lead = self._paces.lead(turn.namespace, turn.session, turn.model, turn.tokens)
+        budget = asking_ahead(budget, policy, lead)
         unfolded = talk.messages[cut_in(current, talk) :]
         whole = turn.tokens + replay.schema_tokens
         is_small = not (by_hand or current) and due(whole, unfolded, budget, policy) == "later"

@@ -10,7 +10,6 @@ from typing import Any
 from palimpsest.api.compactions import stored_fields
 from palimpsest.api.ui.turns import About, Cut, TextRow, text_row
 from palimpsest.core.history.message import Conversation, Message
-from palimpsest.core.summary.line_sources import SummaryLine
 from palimpsest.core.utc import moment
 from palimpsest.core.view.compaction import context_id
 from palimpsest.core.view.view import applies, cut_in, folded_in
@@ -66,24 +65,6 @@ class TalkRow:
     at: datetime | None = None
     turn: int | None = None
     seams: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedRow:
-    """A folded message with its `number` in the conversation; `lines` are those written from it."""
-
-    number: int
-    message: TextRow
-    lines: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class LineRow:
-    """A line of a summary; `sources`: numbers of messages, each with the page that shows it."""
-
-    number: int
-    line: SummaryLine
-    sources: Sequence[tuple[int, int]]
 
 
 def talk_facts(
@@ -150,19 +131,24 @@ def _state(stored: MessageRow, folded: set[bytes]) -> tuple[str, str]:
 
 
 def folding_facts(found: Folding, start: int | None) -> dict[str, Any]:
-    """The page of a compaction."""
+    """The page of a compaction.
+
+    `lines`: the number of each line of its summary, the line, and the numbers of messages that it comes from,
+    each with the page that shows it. `rows`: the number of each folded message in the conversation, the
+    message, and the lines written from it.
+    """
     places = {place: at for at, place in enumerate(found.folded)}
     begin = next((at for at, place in enumerate(found.folded) if place >= found.since), 0)
     asked = Asked(begin if start is None else start, MOST_ROWS)
     shown = asked.shown(len(found.folded))
     lines = [
-        LineRow(number, line, [(place + 1, _page_of(places[place], shown)) for place in line.sources])
+        (number, line, [(place + 1, _page_of(places[place], shown)) for place in line.sources])
         for number, line in enumerate(found.lines, 1)
     ]
     of: dict[int, list[int]] = {}
-    for row in lines:
-        for place in row.line.sources:
-            of.setdefault(place, []).append(row.number)
+    for number, line, _ in lines:
+        for place in line.sources:
+            of.setdefault(place, []).append(number)
     return {
         "lines": lines,
         "rows": [_folded(found.talk, found.folded[at], of) for at in shown] if found.talk else [],
@@ -177,8 +163,8 @@ def _page_of(at: int, shown: range) -> int:
     return shown.start if at in shown else at - at % MOST_ROWS
 
 
-def _folded(talk: Conversation, place: int, lines: Mapping[int, Sequence[int]]) -> FoldedRow:
+def _folded(talk: Conversation, place: int, lines: Mapping[int, Sequence[int]]) -> tuple[Any, ...]:
     message = talk.messages[place]
     about = About(context_id(talk.names[place]), message.tokens, kind="folded")
     row = text_row(message.raw, about, Cut(_ALL_CHARS // MOST_ROWS))
-    return FoldedRow(place + 1, row, lines.get(place, ()))
+    return place + 1, row, lines.get(place, ())

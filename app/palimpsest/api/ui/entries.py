@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from palimpsest.core.runtime.events import SUMMARIZED_TITLE
-from palimpsest.core.summary.forms import SummaryOutline, outline_of
+from palimpsest.core.summary.forms import outline_of
 from palimpsest.core.utc import moment
 from palimpsest.core.view.outcomes import Fold
 from palimpsest.core.view.plan import plan_manual
@@ -221,24 +221,6 @@ _AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 @dataclass(frozen=True, slots=True)
-class SessionLine:
-    """A line of the list of sessions. `is_live`: a request came just now.
-
-    Places on its bar are in percent (0 to 100), which is the window, or the whole prompt where that is more:
-    the ends of what was said, of what was sent and of the window, and the compactions.
-    """
-
-    one: ListedSession
-    at: datetime
-    age: str
-    is_live: bool
-    said: float
-    sent: float
-    window: float
-    ticks: Sequence[float]
-
-
-@dataclass(frozen=True, slots=True)
 class Bar:
     """One bar of the window chart; `width` is in percent of the chart (0 to 100)."""
 
@@ -250,73 +232,41 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """How much of the window is used, in the model's tokens. `marks` are positions, as in `Bar`.
-
-    A compaction by hand would fold `folds` messages (0: there is nothing to fold), and leave `leaves` tokens.
-    """
-
-    model: str
-    strategy: str
-    window_tokens: int
-    bars: tuple[Bar, ...]
-    marks: tuple[Bar, ...]
-    folds: int
-    leaves: int
-
-
-@dataclass(frozen=True, slots=True)
-class Summarized:
-    """A compaction's entry (A23, A25): the event's numbers, None for a missing one."""
-
-    freed: int | None
-    removed: int | None
-    before: int | None
-    after: int | None
-    is_proactive: bool
-    writer: str
-    why: str
-    compaction: str
-    outline: SummaryOutline
-
-
-@dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """An event as text. `note` is the text of a kept note."""
+    """An event as text. `note` is the text of a kept note, `summarized` what `_summarized` gives."""
 
     seq: int
     kind: str
     at: datetime
     told: EventText
     note: str = ""
-    summarized: Summarized | None = None
+    summarized: Payload | None = None
 
 
-def lines_of(sessions: Sequence[ListedSession], now: float) -> list[SessionLine]:
-    """The lines of the list of sessions."""
-    return [_line(one, now - one.row.updated_at) for one in sessions]
+def line_of(one: ListedSession, now: float) -> dict[str, Any]:
+    """A line of the list of sessions. `is_live`: a request came just now.
 
-
-def _line(one: ListedSession, since: float) -> SessionLine:
-    said = one.tokens or 0
+    Places on its bar are in percent (0 to 100), which is the window, or the whole prompt where that is more:
+    the ends of what was said, of what was sent and of the window, and the compactions.
+    """
+    said, since = one.tokens or 0, now - one.row.updated_at
     sent = said if one.sent_tokens is None else one.sent_tokens
     most = max(one.window_tokens, said, sent, 1)
 
     def place(tokens: int) -> float:
         return round(min(100.0, 100 * tokens / most), 1)
 
-    # Compactions closer than one percent are one tick.
-    ticks = sorted({round(place(tokens)) for tokens in one.compacted_at})
-    return SessionLine(
-        one=one,
-        at=moment(one.row.updated_at),
-        age=age_of(since),
-        is_live=since < _LIVE_SECONDS,
-        said=place(said),
-        sent=place(sent),
-        window=place(one.window_tokens),
-        ticks=ticks,
-    )
+    return {
+        "one": one,
+        "at": moment(one.row.updated_at),
+        "age": age_of(since),
+        "is_live": since < _LIVE_SECONDS,
+        "said": place(said),
+        "sent": place(sent),
+        "window": place(one.window_tokens),
+        # Compactions closer than one percent are one tick.
+        "ticks": sorted({round(place(tokens)) for tokens in one.compacted_at}),
+    }
 
 
 def age_of(seconds: float) -> str:
@@ -327,8 +277,12 @@ def age_of(seconds: float) -> str:
     return "just now"
 
 
-def use_of(context: CompactionContext) -> Use:
-    """The sizes of the whole conversation and of the model's view, against the window."""
+def use_of(context: CompactionContext) -> dict[str, Any]:
+    """How much of the window the whole conversation and the model's view use, in the model's tokens.
+
+    `marks` are positions, as in `Bar`. A compaction by hand would fold `folds` messages (0: there is nothing
+    to fold), and leave `leaves` tokens.
+    """
     budget = context.budget
     whole = budget.for_model(context.turn.tokens)
     shown = budget.for_model(context.under(context.current).tokens)
@@ -342,24 +296,21 @@ def use_of(context: CompactionContext) -> Use:
 
     plan = None if context.policy.is_off else context.plan(plan_manual)
     fold = plan if isinstance(plan, Fold) else None
-    return Use(
-        model=context.turn.model,
-        strategy=context.policy.name,
-        window_tokens=window,
-        bars=(
-            bar("whole", "Whole conversation", whole),
-            bar("shown", "Shown to the model", shown),
-        ),
-        marks=(
+    return {
+        "model": context.turn.model,
+        "strategy": context.policy.name,
+        "window_tokens": window,
+        "bars": (bar("whole", "Whole conversation", whole), bar("shown", "Shown to the model", shown)),
+        "marks": (
             *(
                 bar(name, name.capitalize(), budget.for_model(getattr(budget, f"{name}_tokens")))
                 for name in (() if context.policy.is_off else ("target", "trigger"))
             ),
             bar("window", "Window", window),
         ),
-        folds=len({*range(fold.since, fold.cut)} - {*fold.kept}) if fold else 0,
-        leaves=budget.for_model(fold.leaves_tokens) if fold else 0,
-    )
+        "folds": len({*range(fold.since, fold.cut)} - {*fold.kept}) if fold else 0,
+        "leaves": budget.for_model(fold.leaves_tokens) if fold else 0,
+    }
 
 
 def entry_of(event: EventRow) -> TimelineEntry:
@@ -383,18 +334,19 @@ def days_of(entries: Sequence[TimelineEntry]) -> list[tuple[date, list[TimelineE
     return [(day, list(told)) for day, told in groupby(entries, key=lambda entry: entry.at.date())]
 
 
-def _summarized(payload: Payload) -> Summarized:
-    return Summarized(
-        freed=number_of(payload, "tokensFreed"),
-        removed=number_of(payload, "removedCount"),
-        before=number_of(payload, "tokensBefore"),
-        after=number_of(payload, "tokensAfter"),
-        is_proactive=payload.get("proactive") is True,
-        writer=writer_of(payload),
-        why=why_of(payload),
-        compaction=text_of(payload, "compactionId"),
-        outline=outline_of(text_of(payload, "summary")),
-    )
+def _summarized(payload: Payload) -> Payload:
+    """A compaction's entry (A23, A25): the event's numbers, None for a missing one."""
+    return {
+        "freed": number_of(payload, "tokensFreed"),
+        "removed": number_of(payload, "removedCount"),
+        "before": number_of(payload, "tokensBefore"),
+        "after": number_of(payload, "tokensAfter"),
+        "is_proactive": payload.get("proactive") is True,
+        "writer": writer_of(payload),
+        "why": why_of(payload),
+        "compaction": text_of(payload, "compactionId"),
+        "outline": outline_of(text_of(payload, "summary")),
+    }
 
 
 def _payload(raw: bytes) -> dict[str, Any] | None:

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Response
@@ -21,11 +18,11 @@ from palimpsest.api.overview import configuration_of
 from palimpsest.api.paper import ASKS, way_of
 from palimpsest.api.replies import page_of
 from palimpsest.api.sessions import IdText, OnlyWith
-from palimpsest.api.ui.entries import lines_of
+from palimpsest.api.ui.entries import line_of
 from palimpsest.core.recall.filters import Filters
 from palimpsest.core.utc import moment
 from palimpsest.errors import NotFound, Unauthorized
-from palimpsest.proxy.recall.tools import SearchAnswer, Where
+from palimpsest.proxy.recall.tools import Where
 from palimpsest.settings.settings import DEFAULT
 
 # Hits of a search on one page.
@@ -61,7 +58,7 @@ async def show_sessions(
     """
     if q is not None or session:
         return await _found(caller, q or "", session)
-    way, history = way_of(caller.request), caller.parts.store.history
+    way, history, overviews = way_of(caller.request), caller.parts.store.history, caller.parts.overviews
     if ask and way == "none":
         raise Unauthorized(ASKS)
     total = await history.session_count(caller.namespace)
@@ -74,7 +71,7 @@ async def show_sessions(
 
     async def facts() -> dict[str, Any]:
         return {
-            "sessions": lines_of(await caller.parts.overviews.listed(caller.namespace, page), now),
+            "sessions": [line_of(one, now) for one in await overviews.listed(caller.namespace, page)],
             "total": total,
             "limit": limit,
             "only": {_ASKED_AS.get(name, name): value for name, value in only.items()},
@@ -128,40 +125,18 @@ async def _found(caller: ApiCaller, q: str, session: str) -> Response:
             "q": q,
             "session": row,
             "named": named,
-            "hits": hits_of(found, q) if found else [],
+            "hits": [
+                (quote.entry, moment(quote.entry.at), marked(quote.text, q))
+                for quote in (hit.quote for hit in (found.hits if found else ()))
+            ],
             "total": found.found if found else 0,
             "is_asked": found is not None,
         },
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundText:
-    """A hit: `pieces` are its text in order, each with whether it is one of the words asked for."""
-
-    id: str
-    role: str
-    at: datetime
-    session: str
-    pieces: Sequence[tuple[str, bool]]
-
-
-def hits_of(answer: SearchAnswer, asked: str) -> list[FoundText]:
-    """The hits, best first."""
-    return [
-        FoundText(
-            hit.quote.entry.id,
-            hit.quote.entry.role or hit.quote.entry.kind,
-            moment(hit.quote.entry.at),
-            hit.quote.entry.session,
-            marked(hit.quote.text, asked),
-        )
-        for hit in answer.hits
-    ]
-
-
 def marked(text: str, asked: str) -> list[tuple[str, bool]]:
-    """The text in pieces; words that begin like one asked for are marked."""
+    """The text in pieces, each with whether it is a word that begins like one asked for."""
     stems = tuple({word[:_STEM_LETTERS].casefold() for word in _WORD.findall(asked)})
     pieces, end = [], 0
     for found in _WORD.finditer(text):

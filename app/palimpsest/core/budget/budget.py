@@ -157,7 +157,8 @@ def budget_of(
     not in this prompt yet: the trigger is higher by them, as far as the ceiling allows.
     """
     size = max(_LEAST_ROOM, int(window.tokens / ratio))
-    fixed, room = fixed_tokens, max(_LEAST_ROOM, size - fixed_tokens)
+    fixed = fixed_tokens
+    room = max(_LEAST_ROOM, size - fixed)
     asked = int((max_output_tokens or 0) / ratio)
     reserve = min(asked, room // _RESERVE_PART) if asked else min(_USUAL_ANSWER, room // _USUAL_PART)
 
