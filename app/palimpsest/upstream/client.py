@@ -142,11 +142,11 @@ class UpstreamAnswer:
         if self._first is None:
             with _translated(_DURING_ANSWER):
                 self._first = await self._response.content.readany()
-                connection = self._response.connection
-                if connection is not None and connection.protocol is not None:
-                    connection.protocol.read_timeout = self._idle_seconds
+                # Without a connection the body is complete.
+                if self._response.connection is not None and self._protocol is not None:
+                    self._protocol.read_timeout = self._idle_seconds
                     # Restarts the timer, which still runs with the longer timeout.
-                    connection.protocol.start_timeout()
+                    self._protocol.start_timeout()
         return self._first
 
     async def chunks(self) -> AsyncIterator[bytes]:
