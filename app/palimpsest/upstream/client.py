@@ -113,7 +113,7 @@ class UpstreamAnswer:
         self._loop = asyncio.get_running_loop()
         self._ends = self._loop.time() + answer_seconds
         self.status = response.status
-        self.headers: RawHeaders = tuple(response.raw_headers)
+        self.headers: RawHeaders = response.raw_headers
         self._first: bytes | None = None
         # The response drops its connection once its body is complete.
         self._protocol = response.connection.protocol if response.connection is not None else None
