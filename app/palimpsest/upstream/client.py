@@ -113,7 +113,7 @@ class UpstreamAnswer:
         self._loop = asyncio.get_running_loop()
         self._ends = self._loop.time() + answer_seconds
         self.status = response.status
-        self.headers: RawHeaders = tuple(response.raw_headers)
+        self.headers: RawHeaders = response.raw_headers
         self._first: bytes | None = None
         # The response drops its connection once its body is complete.
         self._protocol = response.connection.protocol if response.connection is not None else None
@@ -142,11 +142,11 @@ class UpstreamAnswer:
         if self._first is None:
             with _translated(_DURING_ANSWER):
                 self._first = await self._response.content.readany()
-                connection = self._response.connection
-                if connection is not None and connection.protocol is not None:
-                    connection.protocol.read_timeout = self._idle_seconds
+                # Without a connection the body is complete.
+                if self._response.connection is not None and self._protocol is not None:
+                    self._protocol.read_timeout = self._idle_seconds
                     # Restarts the timer, which still runs with the longer timeout.
-                    connection.protocol.start_timeout()
+                    self._protocol.start_timeout()
         return self._first
 
     async def chunks(self) -> AsyncIterator[bytes]:

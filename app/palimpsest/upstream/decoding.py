@@ -5,20 +5,12 @@ It decodes a copy of the body: when it fails, the client still gets every byte o
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 Failure = Literal["too_large", "corrupt"]
 
-# The codings of the standard library, and those of optional packages that are installed.
-DECODABLE = frozenset(
-    {"gzip", "deflate"}
-    | ({"br"} if importlib.util.find_spec("brotli") else set())
-    | ({"zstd"} if importlib.util.find_spec("zstandard") else set())
-)
 # No server applies more than two; a chain of codings can be a decompression bomb.
 _MAX_CODINGS = 2
 # The most output of one step, after which the limit is checked again.
@@ -82,7 +74,7 @@ def decoder_for(
     values = [value for name, value in headers if name.lower() == b"content-encoding"]
     names = [part.strip().lower().decode("latin-1") for value in values for part in value.split(b",")]
     names = [name.removeprefix("x-") for name in names if name not in ("", "identity")]
-    if len(names) > most or any(name not in DECODABLE for name in names):
+    if len(names) > most or any(name not in _CODINGS for name in names):
         return None
     # The header lists codings in the order in which they were applied.
     return Decoder([_CODINGS[name]() for name in reversed(names)], limit)
@@ -138,7 +130,9 @@ def _zstd() -> _Members:
 
 class _Brotli:
     def __init__(self) -> None:
-        self._brotli: Any = importlib.import_module("brotli")
+        import brotli
+
+        self._brotli: Any = brotli
         self._inflate: Any = self._brotli.Decompressor()
 
     @property
@@ -165,3 +159,4 @@ _CODINGS: Mapping[str, Callable[[], _Coding]] = {
     "br": _Brotli,
     "zstd": _zstd,
 }
+DECODABLE = frozenset(_CODINGS)
