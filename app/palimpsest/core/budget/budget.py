@@ -195,7 +195,8 @@ def budget_of(
     )
     most = _share(_TARGET_SHARE if trigger == by_window else _LOWERED_TARGET_SHARE, span)
     target = fixed + max(2, min(kept, most))
-    least, for_record = policy.summary_min_tokens, (target - fixed) // _RECORD_PART
+    least = policy.summary_min_tokens
+    for_record = (target - fixed) // _RECORD_PART
     if for_record < least:
         for_record = max(1, min(least, _share(_BLOCK_SHARE, target - fixed)))
     wanted = min(size, _LARGE_WINDOW) // _SUMMARY_PART + max(0, size - _LARGE_WINDOW) // _LARGE_PART
