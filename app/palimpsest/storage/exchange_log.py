@@ -308,14 +308,16 @@ _NUMBERED = _OF_SESSION.order_by(EXCHANGES.c.arrival).limit(ONE).offset(p("place
 _NAMED = _OF_SESSION.where(EXCHANGES.c.id == p("id"))
 _VARIANTS = sized(rows_in(VARIANTS, "chain", "digest", "created_at").where(among(VARIANTS.c.chain)))
 _NEWEST = sized(newest_of_sessions(_COLUMNS))
-_USERS = (
+_OPENING = [
     _cut_bodies()
     .join(MESSAGES, HAS_BODY)
     .where(same_session(MESSAGES, SESSIONS), MESSAGES.c.role == literal("user"))
     .order_by(MESSAGES.c.arrival)
     .limit(ONE)
-)
-_OPENING = [_USERS.offset(literal(place)).scalar_subquery() for place in range(_OPENING_MESSAGES)]
+    .offset(literal(place))
+    .scalar_subquery()
+    for place in range(_OPENING_MESSAGES)
+]
 _OPENINGS = sized(sa.select(SESSIONS.c.id, *_OPENING).where(among(SESSIONS.c.id), of_namespace(SESSIONS)))
 _ASKED_BESIDE = sized(_asked_beside())
 # Ids grow with time, so that older rows are not read.
