@@ -92,8 +92,7 @@ def _is_closed(writer: AbstractStreamWriter) -> bool:
     transport = writer.transport
     if transport is None or transport.is_closing():
         return True
-    sock = transport.get_extra_info("socket")
-    if sock is None:
+    if (sock := transport.get_extra_info("socket")) is None:
         return False
     poll = select.poll()
     poll.register(sock.fileno(), _CLOSED_EVENTS)

@@ -25,16 +25,6 @@ from palimpsest.settings.settings import is_loopback
 from palimpsest.settings.upstreams import UpstreamSettings
 from palimpsest.upstream.body import OutgoingBody
 
-
-def environment_proxy(base: URL) -> str | None:
-    """The proxy that the environment sets for this address; None without one."""
-    host = base.host or ""
-    # A server on this machine is never behind a proxy, whether or not NO_PROXY says so.
-    if is_loopback(host) or urllib.request.proxy_bypass(host):
-        return None
-    return urllib.request.getproxies().get(base.scheme)
-
-
 _Faults: TypeAlias = Sequence[tuple[type[Exception], type[UpstreamError], str]]
 # Most specific first: aiohttp's classes overlap (ConnectionTimeoutError is a connection error, a
 # timeout and, through asyncio, an OSError). Messages name no host and quote nothing: clients may see
@@ -213,14 +203,17 @@ class Upstream:
         self._query = [field for field in base.raw_query_string.split("&") if field]
         self._proxy = how.proxy_url.get_secret_value() if how.proxy_url else None
         if self._proxy is None and how.trust_env:
-            self._proxy = environment_proxy(base)
+            host = base.host or ""
+            # A server on this machine is never behind a proxy, whether or not NO_PROXY says so.
+            if not is_loopback(host) and not urllib.request.proxy_bypass(host):
+                self._proxy = urllib.request.getproxies().get(base.scheme)
         self._timeout = aiohttp.ClientTimeout(
             total=None,
             connect=queue_seconds + how.connect_timeout_seconds,
             sock_connect=how.connect_timeout_seconds,
             sock_read=how.first_byte_timeout_seconds,
         )
-        self._session: aiohttp.ClientSession | None = None
+        self.session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Upstream:
         how = self._how
@@ -232,7 +225,7 @@ class Upstream:
         connector = aiohttp.TCPConnector(
             limit=how.max_connections, keepalive_timeout=how.keep_alive_seconds, ssl=tls
         )
-        self._session = aiohttp.ClientSession(
+        self.session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -246,15 +239,7 @@ class Upstream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The open pool."""
-        if self._session is None:
-            raise RuntimeError("the upstream is not open")
-        return self._session
+        await self.session.close()
 
     @property
     def origin(self) -> str:

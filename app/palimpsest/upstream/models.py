@@ -21,7 +21,6 @@ from palimpsest.upstream.http import HttpReply, fetch
 LIST_BYTES = 8 * 1024 * 1024
 # Without a list in this time the window is learned from an overflow, or guessed.
 LOOKUP_SECONDS = 5.0
-_VERSION_PATH = "/v1"
 
 
 async def window_from_upstream(
@@ -78,7 +77,7 @@ async def versioned(
     if has_version_path(base_url):
         return None
     base, mark, query = base_url.partition("?")
-    longer = base.rstrip("/") + _VERSION_PATH
+    longer = base.rstrip("/") + "/v1"
     try:
         if (await models_reply(server, how, headers)).status != 404:
             return None
@@ -91,8 +90,7 @@ async def versioned(
 
 def window_from_model_data(model: str) -> int | None:
     """The published window of `model`, in its tokens; None when the data do not have it."""
-    window: int | None = getattr(published(model), "context_window", None)
-    return window
+    return getattr(published(model), "context_window", None)
 
 
 def published(model: str) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -35,15 +35,15 @@ _KEYS: tuple[type[PalimpsestError], ...] = (Unauthorized, WrongAdminKey, AdminDi
 _LONG_SECONDS = 150.0
 
 
+@dataclass
 class OwnApi:
     """A proxy's endpoints; made by `own_api`."""
 
-    def __init__(self, url: str, key: str | None, http: httpx.AsyncClient, found: str = "") -> None:
-        self.url = url
-        self.key = key
-        self._http = http
-        self._found = found
-        self._is_known = False
+    url: str
+    key: str | None
+    http: httpx.AsyncClient
+    found: str = ""
+    is_known: bool = False
 
     async def answer(
         self, path: str, method: str = "GET", order: Mapping[str, Any] | bytes | None = None
@@ -52,7 +52,7 @@ class OwnApi:
 
         An order is sent as JSON, bytes as they are. These, and deletions, may take minutes.
         """
-        if method != "GET" and not self._is_known:
+        if method != "GET" and not self.is_known:
             # Before anything is changed.
             await self._asked("GET", "/healthz", None, _SECONDS)
         is_long = method == "DELETE" or isinstance(order, bytes)
@@ -81,21 +81,21 @@ class OwnApi:
         return fields
 
     async def _asked(self, method: str, path: str, document: bytes | None, seconds: float) -> httpx.Response:
-        address = without_password(str(self._http.base_url)).rstrip("/")
+        address = without_password(str(self.http.base_url)).rstrip("/")
         try:
-            reply = await self._http.request(method, path, content=document, timeout=seconds)
+            reply = await self.http.request(method, path, content=document, timeout=seconds)
         except httpx.InvalidURL:
             raise SettingsError("command line: a name, or what is looked for, is too long.") from None
         except httpx.TimeoutException:
             raise UpstreamTimeout("The proxy did not answer in time.") from None
         except (httpx.HTTPError, UnicodeError):
-            raise UpstreamUnreachable(f"The proxy cannot be reached at {address}{self._found}.") from None
+            raise UpstreamUnreachable(f"The proxy cannot be reached at {address}{self.found}.") from None
         if reply.is_success and _MARK not in reply.headers:
             raise UpstreamError(
                 f"What answers at {address} is no Palimpsest, or one of another version, or something between"
                 f" drops the header {_MARK}."
             )
-        self._is_known = True
+        self.is_known = True
         return reply
 
 
@@ -135,11 +135,9 @@ async def own_api(
     if namespace:
         headers["x-palimpsest-namespace"] = namespace
     try:
-        parts = urlsplit(url)
-        # Reading a port checks it.
-        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        httpx.URL(url)
-    except (ValueError, httpx.InvalidURL):
+        address = httpx.URL(url)
+        is_address = address.scheme in ("http", "https") and address.host and address.port != 0
+    except httpx.InvalidURL:
         is_address = False
     if not is_address:
         raise SettingsError("command line: --url must be an address such as http://127.0.0.1:8000.")
@@ -148,6 +146,5 @@ async def own_api(
         if not (value.isascii() and value.isprintable()):
             raise SettingsError("command line: the key, or the namespace, has characters that none has.")
     # A plain address needs no certificates, which take 50 ms to load.
-    verify = base.startswith("https:")
-    async with httpx.AsyncClient(base_url=base, headers=headers, verify=verify) as http:
+    async with httpx.AsyncClient(base_url=base, headers=headers, verify=base.startswith("https:")) as http:
         yield OwnApi(url, key, http, found)

@@ -11,9 +11,8 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
-from http import HTTPStatus
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -196,13 +195,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
+@dataclass(frozen=True)
 class Worker:
     """A summary worker at `url`, reached over the open pool of `upstream`; `key` is the operator's."""
 
-    def __init__(self, upstream: Upstream, url: str, key: UpstreamKey | None = None) -> None:
-        self._upstream = upstream
-        self._url = URL(url)
-        self._key = key
+    upstream: Upstream
+    url: str
+    key: UpstreamKey | None = None
 
     async def ask(self, task: Task, deadline_seconds: float) -> SummaryOutcome:
         """The updated summary, or why there is none, within `deadline_seconds`.
@@ -213,9 +212,9 @@ class Worker:
         return await in_time(self._answer(task), deadline_seconds)
 
     async def _answer(self, task: Task) -> SummaryOutcome:
-        credentials = [self._key.header] if self._key is not None else []
+        credentials = [self.key.header] if self.key is not None else []
         body = msgspec.json.encode(task)
-        reply = await fetch(self._upstream, self._url, credentials, WORKER_ANSWER_BYTES, body)
+        reply = await fetch(self.upstream, URL(self.url), credentials, WORKER_ANSWER_BYTES, body)
         if (refused := _refused(reply)) is not None:
             return refused
         payload: Any = reply.json()
@@ -239,132 +238,6 @@ V = TypeVar("V")
 _OTHER_WIRE: Mapping[Wire, Wire] = {CHAT: RESPONSES, RESPONSES: CHAT}
 
 
-class Summarizer:
-    """Requests summaries from models of an open `upstream`.
-
-    `key`, when set, replaces the caller's. `is_foreign`: `upstream` is not the one that callers' keys are
-    for. Then those keys are never sent, and chat completions are tried first, whatever API a conversation
-    uses. `names` decides which headers are credentials.
-    """
-
-    def __init__(
-        self,
-        upstream: Upstream,
-        *,
-        key: UpstreamKey | None = None,
-        is_foreign: bool = False,
-        names: CredentialNames = USUAL_NAMES,
-    ) -> None:
-        self._upstream = upstream
-        self._key = key
-        self._is_foreign = is_foreign
-        self._names = names
-        self._dialects = _LearnedValues[Dialect]()
-        # The API of models that the API tried first does not serve.
-        self._wires = _LearnedValues[Wire]()
-
-    async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
-        """One summary, or why there is none, within `deadline_seconds`.
-
-        `headers` are the chat's; all but those of one request are sent, as far as the upstream is the
-        callers'. A request refused for one of its optional fields, or for the length of its answer, is sent
-        again as the server accepts it, and one to a missing endpoint once on the other API; there are no
-        other retries.
-        """
-        if self._is_foreign:
-            question = replace(question, members=(), streams=False)
-        return await in_time(self._answered(question, self._headers(headers)), deadline_seconds)
-
-    async def _answered(self, question: Question, headers: RawHeaders) -> SummaryOutcome:
-        wire = question.wire
-        if not question.rides:
-            wire = self._wires.of(question.model) or (CHAT if self._is_foreign else wire)
-        status, outcome = await self._asked(question, wire, headers)
-        # Behind a prompt the question stays on its API. Elsewhere the server may lack this one.
-        if not question.rides and status in _NO_ENDPOINT:
-            other = _OTHER_WIRE[wire]
-            found, answer = await self._asked(question, other, headers)
-            if found == HTTPStatus.OK:
-                self._wires.keep(question.model, other)
-            # On neither: more likely the model does not exist, and the first reply counts.
-            if found not in _NO_ENDPOINT:
-                return answer
-        return outcome
-
-    async def _asked(self, question: Question, wire: Wire, headers: RawHeaders) -> tuple[int, SummaryOutcome]:
-        """The status of the reply on this API, and what it says."""
-        place = (question.model, wire)
-        # The other API names the members differently.
-        question = replace(question, members={question.wire: question.members}.get(wire, ()))
-        known = dialect = self._dialects.of(place) or Dialect(wire.answer_limit)
-        while True:
-            body = body_of(question, wire, dialect)
-            reply = await fetch(self._upstream, wire.path, headers, ANSWER_BYTES, body)
-            sent = SentRequest(
-                (body,), tokens=len(body) // _TOKEN_BYTES, answer_tokens=dialect.tokens(question)
-            )
-            verdict = classify(reply.status, reply.headers, reply.body, sent)
-            accepted = learned(reply, verdict, question, dialect)
-            # Each refusal removes, renames or lowers one field, so this ends.
-            if accepted == dialect:
-                break
-            dialect = accepted
-        if dialect != known and reply.status == HTTPStatus.OK:
-            # Kept only after a success: the refusal may have quoted the conversation.
-            self._dialects.keep(place, dialect)
-        return reply.status, outcome_of(reply, wire, verdict)
-
-    def key_id(self, headers: RawHeaders) -> str:
-        """Identifies the caller's key that is sent, without revealing it; for use in memory only."""
-        own = [] if self._is_foreign or self._key else self._names.only(headers)
-        return sha256(repr(sorted(own)).encode()).hexdigest()[:16]
-
-    def _headers(self, headers: RawHeaders) -> RawHeaders:
-        key = [] if self._key is None else [self._key.header]
-        if self._is_foreign:
-            return key
-        kept = self._names.without(headers) if key else headers
-        return [*(header for header in kept if header[0].lower() not in _OF_ONE_REQUEST), *key]
-
-
-class Summarizers:
-    """Chooses the summarizer for a model: the first of `routes` whose pattern matches, else the default."""
-
-    def __init__(self, default: Summarizer, routes: Sequence[tuple[ModelPattern, Summarizer]] = ()) -> None:
-        self._default = default
-        self._routes = routes
-
-    def key_id(self, model: str, headers: RawHeaders) -> str:
-        """As `Summarizer.key_id`, of the model's summarizer."""
-        return self._of(model)[0].key_id(headers)
-
-    async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
-        """As `Summarizer.ask`, of the model's summarizer, under the model's name at that upstream."""
-        summarizer, name = self._of(question.model)
-        return await summarizer.ask(replace(question, model=name), headers, deadline_seconds)
-
-    def _of(self, model: str) -> tuple[Summarizer, str]:
-        for models, summarizer in self._routes:
-            if models.means(model):
-                return summarizer, models.asked_for(model)
-        return self._default, model
-
-
-async def in_time(work: Coroutine[None, None, SummaryOutcome], deadline_seconds: float) -> SummaryOutcome:
-    """The outcome of `work` within `deadline_seconds`; upstream errors become Failed."""
-    try:
-        async with asyncio.timeout(deadline_seconds):
-            return await work
-    except (TimeoutError, UpstreamTimeout):
-        return Failed("timeout")
-    except UpstreamUnreachable:
-        return Failed("unreachable")
-    except UpstreamCut:
-        return Failed("cut")
-    except UpstreamError:
-        return Failed("unreadable")
-
-
 class _LearnedValues(Generic[V]):
     """Values learned about models, bounded in number, and kept for a day: servers change."""
 
@@ -382,3 +255,123 @@ class _LearnedValues(Generic[V]):
         self._held.move_to_end(key)
         if len(self._held) > _MOST_MODELS:
             self._held.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class Summarizer:
+    """Requests summaries from models of an open `upstream`.
+
+    `key`, when set, replaces the caller's. `is_foreign`: `upstream` is not the one that callers' keys are
+    for. Then those keys are never sent, and chat completions are tried first, whatever API a conversation
+    uses. `names` decides which headers are credentials.
+    """
+
+    upstream: Upstream
+    _: KW_ONLY
+    key: UpstreamKey | None = None
+    is_foreign: bool = False
+    names: CredentialNames = USUAL_NAMES
+    dialects: _LearnedValues[Dialect] = field(default_factory=_LearnedValues)
+    # The API of models that the API tried first does not serve.
+    wires: _LearnedValues[Wire] = field(default_factory=_LearnedValues)
+
+    async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
+        """One summary, or why there is none, within `deadline_seconds`.
+
+        `headers` are the chat's; all but those of one request are sent, as far as the upstream is the
+        callers'. A request refused for one of its optional fields, or for the length of its answer, is sent
+        again as the server accepts it, and one to a missing endpoint once on the other API; there are no
+        other retries.
+        """
+        if self.is_foreign:
+            question = replace(question, members=(), streams=False)
+        return await in_time(self._answered(question, self._headers(headers)), deadline_seconds)
+
+    async def _answered(self, question: Question, headers: RawHeaders) -> SummaryOutcome:
+        wire = question.wire
+        if not question.rides:
+            wire = self.wires.of(question.model) or (CHAT if self.is_foreign else wire)
+        status, outcome = await self._asked(question, wire, headers)
+        # Behind a prompt the question stays on its API. Elsewhere the server may lack this one.
+        if not question.rides and status in _NO_ENDPOINT:
+            other = _OTHER_WIRE[wire]
+            found, answer = await self._asked(question, other, headers)
+            if found == 200:
+                self.wires.keep(question.model, other)
+            # On neither: more likely the model does not exist, and the first reply counts.
+            if found not in _NO_ENDPOINT:
+                return answer
+        return outcome
+
+    async def _asked(self, question: Question, wire: Wire, headers: RawHeaders) -> tuple[int, SummaryOutcome]:
+        """The status of the reply on this API, and what it says."""
+        place = (question.model, wire)
+        # The other API names the members differently.
+        question = replace(question, members={question.wire: question.members}.get(wire, ()))
+        known = dialect = self.dialects.of(place) or Dialect(wire.answer_limit)
+        while True:
+            body = body_of(question, wire, dialect)
+            reply = await fetch(self.upstream, wire.path, headers, ANSWER_BYTES, body)
+            sent = SentRequest(
+                (body,), tokens=len(body) // _TOKEN_BYTES, answer_tokens=dialect.tokens(question)
+            )
+            verdict = classify(reply.status, reply.headers, reply.body, sent)
+            accepted = learned(reply, verdict, question, dialect)
+            # Each refusal removes, renames or lowers one field, so this ends.
+            if accepted == dialect:
+                break
+            dialect = accepted
+        if dialect != known and reply.status == 200:
+            # Kept only after a success: the refusal may have quoted the conversation.
+            self.dialects.keep(place, dialect)
+        return reply.status, outcome_of(reply, wire, verdict)
+
+    def key_id(self, headers: RawHeaders) -> str:
+        """Identifies the caller's key that is sent, without revealing it; for use in memory only."""
+        own = [] if self.is_foreign or self.key else self.names.only(headers)
+        return sha256(repr(sorted(own)).encode()).hexdigest()[:16]
+
+    def _headers(self, headers: RawHeaders) -> RawHeaders:
+        key = [] if self.key is None else [self.key.header]
+        if self.is_foreign:
+            return key
+        kept = self.names.without(headers) if key else headers
+        return [*(header for header in kept if header[0].lower() not in _OF_ONE_REQUEST), *key]
+
+
+@dataclass(frozen=True)
+class Summarizers:
+    """Chooses the summarizer for a model: the first of `routes` whose pattern matches, else the default."""
+
+    default: Summarizer
+    routes: Sequence[tuple[ModelPattern, Summarizer]] = ()
+
+    def key_id(self, model: str, headers: RawHeaders) -> str:
+        """As `Summarizer.key_id`, of the model's summarizer."""
+        return self._of(model)[0].key_id(headers)
+
+    async def ask(self, question: Question, headers: RawHeaders, deadline_seconds: float) -> SummaryOutcome:
+        """As `Summarizer.ask`, of the model's summarizer, under the model's name at that upstream."""
+        summarizer, name = self._of(question.model)
+        return await summarizer.ask(replace(question, model=name), headers, deadline_seconds)
+
+    def _of(self, model: str) -> tuple[Summarizer, str]:
+        for models, summarizer in self.routes:
+            if models.means(model):
+                return summarizer, models.asked_for(model)
+        return self.default, model
+
+
+async def in_time(work: Coroutine[None, None, SummaryOutcome], deadline_seconds: float) -> SummaryOutcome:
+    """The outcome of `work` within `deadline_seconds`; upstream errors become Failed."""
+    try:
+        async with asyncio.timeout(deadline_seconds):
+            return await work
+    except (TimeoutError, UpstreamTimeout):
+        return Failed("timeout")
+    except UpstreamUnreachable:
+        return Failed("unreachable")
+    except UpstreamCut:
+        return Failed("cut")
+    except UpstreamError:
+        return Failed("unreadable")

@@ -157,8 +157,7 @@ def budget_of(
     not in this prompt yet: the trigger is higher by them, as far as the ceiling allows.
     """
     size = max(_LEAST_ROOM, int(window.tokens / ratio))
-    fixed = fixed_tokens
-    room = max(_LEAST_ROOM, size - fixed)
+    fixed, room = fixed_tokens, max(_LEAST_ROOM, size - fixed_tokens)
     asked = int((max_output_tokens or 0) / ratio)
     reserve = min(asked, room // _RESERVE_PART) if asked else min(_USUAL_ANSWER, room // _USUAL_PART)
 
@@ -195,19 +194,19 @@ def budget_of(
     )
     most = _share(_TARGET_SHARE if trigger == by_window else _LOWERED_TARGET_SHARE, span)
     target = fixed + max(2, min(kept, most))
-    least = policy.summary_min_tokens
-    for_record = (target - fixed) // _RECORD_PART
+    least, for_record = policy.summary_min_tokens, (target - fixed) // _RECORD_PART
     if for_record < least:
         for_record = max(1, min(least, _share(_BLOCK_SHARE, target - fixed)))
-    wanted = min(size, _LARGE_WINDOW) // _SUMMARY_PART + max(0, size - _LARGE_WINDOW) // _LARGE_PART
     if policy.summary_share:
         wanted = _share(policy.summary_share, available)
+    else:
+        large = max(0, size - _LARGE_WINDOW)
+        wanted = (size - large) // _SUMMARY_PART + large // _LARGE_PART
     summary = min(max(least, min(policy.summary_max_tokens, wanted)), for_record)
 
     # What lies between F and the trigger, were the trigger at the whole window.
     whole = span / policy.trigger_ratio
-    wanted_at = fixed + whole * policy.precompute_ratio
-    precompute = _asking_mark(wanted_at, trigger, target, policy, size, summary)
+    precompute = _asking_mark(fixed + whole * policy.precompute_ratio, trigger, target, policy, size, summary)
     return Budget(
         window=window,
         window_tokens=size,
