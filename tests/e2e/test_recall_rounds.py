@@ -55,7 +55,7 @@ async def test_a_look_up_is_carried_out_and_leaves_no_trace(stream: bool, tmp_pa
 @pytest.mark.spec("F21", "F20")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_of_a_mixed_turn_the_client_gets_its_own_call(stream: bool, tmp_path: Path) -> None:
-    async with compacted_chat(tmp_path, stream=stream, window=12_000) as (proxy, chat):
+    async with compacted_chat(tmp_path, stream=stream) as (proxy, chat):
         other = ("c2", "read_file", {"path": "b.py"})
         proxy.model.answers.extend([saying("Let me see.", GREP, READ, other), saying("Done.")])
         reply = await chat.posts([*chat.said, {"role": "user", "content": "Go on."}])

@@ -64,7 +64,7 @@ async def test_a_session_folded_at_every_turn_is_masked_and_no_model_is_asked_fo
         assert len(model.summaries) == asked
         assert authors(await chat.compactions())[3:] == ["deterministic"] * 3
         # What can be masked is masked now, and nothing is folded: the first result fits below the trigger.
-        await told(chat, 1, words=2_000)
+        await told(chat, 1, words=2_600)
         folds = len(authors(await chat.compactions()))
         await reads(model, chat, 0, words=600)
         await reads(model, chat, 1, words=360)

@@ -42,7 +42,7 @@ class OwnApi:
     url: str
     key: str | None
     http: httpx.AsyncClient
-    found: str = ""
+    found: str
     is_known: bool = False
 
     async def answer(
@@ -136,7 +136,9 @@ async def own_api(
         headers["x-palimpsest-namespace"] = namespace
     try:
         address = httpx.URL(url)
-        is_address = address.scheme in ("http", "https") and address.host and address.port != 0
+        is_address = (
+            address.scheme in ("http", "https") and address.host and address.port in (None, *range(1, 65_536))
+        )
     except httpx.InvalidURL:
         is_address = False
     if not is_address:

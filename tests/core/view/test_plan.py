@@ -260,24 +260,3 @@ def test_a_large_task_stays_and_is_not_compacted_at_every_turn() -> None:
         assert fits(talk.view, talk.budget)
         assert talk.view.parts[0].index == 0
     assert folds <= 8
-
-
-def test_a_task_is_shortened_once_another_of_its_kind_has_followed() -> None:
-    """Rule 43: whole while it is the only one, a tenth of the room behind others."""
-    shown = {}
-    for length in (900, 300):
-        said = (
-            user(prose(900)),
-            assistant("Done."),
-            user(prose(length)),
-            assistant(prose(8_000)),
-            user("Go on."),
-        )
-        talk = Talk(*said)
-        plan = talk.plan()
-        assert isinstance(plan, Fold)
-        talk.carry_out(plan)
-        (task,) = [part for part in talk.view.parts if part.index == 0]
-        shown[length] = task.tokens
-    assert shown[300] >= 900
-    assert shown[900] <= (talk.budget.target_tokens - talk.budget.fixed_tokens) // 10

@@ -35,8 +35,6 @@ from palimpsest.core.view.view import (
 _DOCUMENT_FACTOR = 3
 # A mask that leaves more than this share of the current size breaks the cached prefix and gains little.
 _WORTH = 0.9
-# The share of the room for messages that the original task has once it is not the only one.
-_TASK_SHARE = 0.1
 # How often a character limit is corrected towards its tokens, which are not evenly spread over a text.
 _ATTEMPTS = 6
 _CORRECTION = 0.95
@@ -144,8 +142,7 @@ class PlanInput:
         Neither is shown with more than its share of R. The newest group stays whole while there is room (see
         `squeezed`), because the model is about to use it, and so do results that were requested again. A
         result that was pinned after it was masked is whole again; instructions have the label that the policy
-        adds. The original task has a tenth of the room once another request of its kind, at least half as
-        long, has followed it (rule 43).
+        adds.
         """
         policy = self.policy
         by_window = int(policy.tool_result_share * self.budget.room_tokens)
@@ -165,11 +162,6 @@ class PlanInput:
             del chars[index]
             sizes[index] = self.conversation.messages[index].tokens
         limits = self._shortened(ResultLimits(chars, tuple(sizes)), documents, document)
-        messages, task = self.conversation.messages, opening_of(self.conversation).task
-        if task is not None and task not in self.pins:
-            others = (each for each in messages[task + 1 :] if each.role == "user")
-            if any(2 * each.tokens >= messages[task].tokens for each in others):
-                limits = self._shortened(limits, [task], int(_TASK_SHARE * self.room))
         return self._shortened(limits, [index for index in large if index not in documents], plain)
 
     def older(self, limits: ResultLimits, target: int) -> ResultLimits:

@@ -22,7 +22,7 @@ CountText = Callable[[str], int]
 # Masked messages by chain digest: the characters shown, and the reference to the rest.
 Masks = Mapping[bytes, tuple[int, str]]
 # Parts whose tool results may be shortened.
-_MASKED = ("tail", "pin", "task")
+_MASKED = ("tail", "pin")
 
 
 def applicable(compactions: Sequence[Compaction], conversation: Conversation) -> Compaction | None:
