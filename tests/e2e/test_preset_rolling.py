@@ -201,7 +201,7 @@ async def test_a_summary_that_has_grown_too_long_is_itself_summarised(tmp_path: 
             settled.append(question.partition("<newest-entry-and-state>")[0])
             older = "## Record\n### 1-2. Until then\n- All of it is about the harbour and its lantern."
             return Says({"role": "assistant", "content": older})
-        return told(f"- A long story. {prose(len(model.summaries), 260)}")
+        return told(f"- A long story. {prose(1_000 + len(model.summaries), 260)}")
 
     model = ModelServer(window=WINDOW, summary=summary)
     async with proxied(model, tmp_path, ROLLING | {"policy.advanced.rollup_tokens": 200}) as proxy:

@@ -67,6 +67,10 @@ LOST: Mapping[tuple[str, str], str] = {
     ("by_content", "recall"): f"without a model: {_READ}",
     ("by_content", "nothing stale"): _REQUESTS,
     ("rolling", "recall"): _TOOLS,
+    (
+        "rolling",
+        "artifact",
+    ): "a summary that copies leaves its room to code, which names the newest of what was read",
     ("rolling", "nothing stale"): _BOTH,
     ("rolling", "decision"): "memory of the session, below the summary, is written every twelve exchanges",
     ("worker", "recall"): _TOOLS,

@@ -122,7 +122,7 @@ async def test_an_item_of_another_branch_is_what_it_was_there(tmp_path: Path) ->
 async def test_ids_that_are_given_again_are_told_apart_by_their_place(tmp_path: Path) -> None:
     """A server that calls every answer's item alike, and knows none of them."""
     server = ResponsesServer(resolves=False, window=3_000)
-    answers = [[text_item(f"Answer {n}. {prose(n, 60)}", "msg_0")] for n in range(24)]
+    answers = [[text_item(f"Answer {n}. {prose(n + 500, 60)}", "msg_0")] for n in range(24)]
     server.outputs.extend(answers)
     async with proxied(server, tmp_path) as proxy:
         chats = [naming(proxy), naming(proxy)]

@@ -36,7 +36,7 @@ from palimpsest.upstream.overflow import Overflow, SentRequest, classify
 # About as many bytes of JSON are a token: near enough to recognize the count of one that is too long.
 _TOKEN_BYTES = 4
 # Statuses of servers that lack an endpoint, or do not serve the model there.
-_NO_ENDPOINT = frozenset({404, 405, 501})
+_NO_ENDPOINT = (404, 405, 501)
 _REFUSED = r"(?:unsupported|unknown|unrecogni[sz]ed|not (?:supported|permitted|allowed)|extra inputs)"
 # A server that takes no longest answer: the field beside words that refuse it.
 _LIMIT_REFUSED = re.compile(
@@ -231,8 +231,6 @@ _OF_ONE_REQUEST = OF_THE_BYTES | {
     *(b"content-type", b"content-length", b"idempotency-key", b"x-idempotency-key", b"x-request-id"),
     *(b"x-client-request-id", b"x-stainless-retry-count"),
 }
-# Callers choose the names of models, so the number remembered must be bounded.
-_MOST_MODELS = 10_000
 _LIFE_SECONDS = 86_400.0
 V = TypeVar("V")
 _OTHER_WIRE: Mapping[Wire, Wire] = {CHAT: RESPONSES, RESPONSES: CHAT}
@@ -253,7 +251,8 @@ class _LearnedValues(Generic[V]):
         """Store a value for a day."""
         self._held[key] = value, time.monotonic() + _LIFE_SECONDS
         self._held.move_to_end(key)
-        if len(self._held) > _MOST_MODELS:
+        # Callers choose the names of models.
+        if len(self._held) > 10_000:
             self._held.popitem(last=False)
 
 
