@@ -13,10 +13,9 @@ def test_each_type_is_made_somewhere() -> None:
     made = set()
     for source in sources("app"):
         for call in ast.walk(source.tree):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Event":
-                first = call.args[0] if call.args else None
-                if isinstance(first, ast.Constant):
-                    made.add(first.value)
+            kind = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+            if kind in ("Event", "EventRow"):
+                made |= {each.value for each in call.args[:2] if isinstance(each, ast.Constant)}
     assert made == set(EVENT_TYPES)
 
 
