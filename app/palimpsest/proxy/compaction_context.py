@@ -32,7 +32,7 @@ from palimpsest.core.summary.styles import RecordStyle, state_fields
 from palimpsest.core.view.clients import client_summary_of, opening_of, text_pins
 from palimpsest.core.view.compaction import Compaction, SpentTokens
 from palimpsest.core.view.dialects import FRAME_TOKENS, acknowledgement_tokens, as_sent
-from palimpsest.core.view.masking import shown, text_of
+from palimpsest.core.view.masking import text_of
 from palimpsest.core.view.outcomes import Fold, MaskOnly, Plan, Refuse, Send, View
 from palimpsest.core.view.plan import (
     plan_filled,
@@ -309,10 +309,6 @@ class CompactionContext:
         taken = {*fresh, *fold.kept}
         seen = [index for index in range(fold.since) if index not in taken]
         order = (*seen, *fresh)
-        task = opening_of(talk).task
-        is_shown = task is not None and task in fold.kept
-        asked = text_of(without_recall_output(talk.messages[task or 0]).fields) if is_shown else ""
-        limits = {mask.chain: mask.limit_chars for mask in fold.masks}
         # However little it replaces.
         largest = block_tokens_for(self.budget, 2 * self.budget.window_tokens)
         return SummarySource(
@@ -328,7 +324,9 @@ class CompactionContext:
             kept=tuple(talk.messages[index] for index in sorted(fold.kept)),
             state=self._state,
             instructions="\n\n".join(text_of(message.fields) for message in talk.preamble),
-            task=shown(asked, limits.get(talk.chains[task or 0], len(asked)), "") if asked else "",
+            task=text_of(without_recall_output(talk.messages[task]).fields)
+            if (task := opening_of(talk).task) is not None and task in fold.kept
+            else "",
         )
 
     @property

@@ -27,9 +27,9 @@ _WORD = re.compile(rb"[a-z0-9_]+")
 # searched for minutes.
 _BETWEEN = rb"(?:\\{1,8}+(?:[nrtbf]|u[0-9a-f]{4}|x[0-9a-f]{2})|[^a-z0-9_]){1,8}+"
 # Escapes of ASCII characters that need none, with any number of backslashes.
-_ESCAPED = re.compile(rb"\\+u00([2-7][0-9a-f])")
+_ESCAPED = re.compile(rb"(?<!\\)\\++u00([2-7][0-9a-f])")
 # A server may drop characters that are not ASCII before it quotes.
-_NON_ASCII = re.compile(rb"[\x80-\xff]+|\\+u[0-9a-f]{4}")
+_NON_ASCII = re.compile(rb"[\x80-\xff]+|(?<!\\)\\++u[0-9a-f]{4}")
 # Levels of strings within strings: unescaping one may reveal another.
 _MOST_ESCAPES = 4
 # A larger request is not searched (up to here it took 0.4 s at worst): it is taken to contain anything.
@@ -186,15 +186,15 @@ _LLAMA_CPP = _pattern(r"context[ _](?:shift|size)|kv[ _](?:cache|size)")
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+|[\n。；！]")
 # Long enough to be a text of the request, in quotation marks.
 _QUOTATION = re.compile(r"(?<!\w)['\"`“‘«](.{9,}?)['\"`”’»](?!\w)")
-_ESCAPE = re.compile(r"\\+(?:[nrt]|u[0-9a-f]{4})")
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|u[0-9a-f]{4})")
 # Between words that a server joined without a space.
 _GLUED = re.compile(r"[\d_]+")
 # Such sentences count something else than tokens.
 _NO_TOKENS = _pattern(r"\b(?:string|array|characters?|chars|bytes)\b|\d ?[kmg]i?b\b")
 
 # Windows and prompts of at least 1,000 tokens.
-_NUMBER = re.compile(r"\b(\d[\d,]{3,})\b")
-_N = r"(?!2013\))(\d[\d,]{3,})"
+_NUMBER = re.compile(r"\b(\d[\d,]{3,13})\b")
+_N = r"(?!2013\))(\d[\d,]{3,13})"
 # In order of trust: the first that matches gives the window. MiniMax puts its error code 2013 there.
 _WINDOWS = (
     _pattern(rf"n_ctx {_N}"),

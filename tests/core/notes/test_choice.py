@@ -86,16 +86,8 @@ def test_files_that_were_read_are_told_by_folder() -> None:
 def test_of_two_who_talk_what_has_details_is_told_with_its_date() -> None:
     moved = "[9:02 am on 21 June, 2023] Ben: My sister Greta moved to Oslo last week with her two dogs."
     vague = "Kindness keeps everybody going and that is what matters to people who care about others."
-    said = [
-        "Ann: Hey! How is everything?",
-        f"Ben: {vague}",
-        f"Ann: {vague} Always.",
-        moved,
-        "Ann: Wow!",
-        "Ben: Yes.",
-        "Ann: And?",
-        "Ben: She does well.",
-    ]
+    said = ["Ann: Hey! How is everything?", f"Ben: {vague}", f"Ann: {vague} Always.", moved]
+    said += ["Ann: Wow!", "Ben: Yes.", "Ann: And?", "Ben: She does well."]
     roles = ("user", "assistant")
     talk = [message({"role": roles[n % 2], "content": text}) for n, text in enumerate(said)]
     told = chosen_notes(notes_of(talk).notes, range(10), NoteBudget(48, 48), words, lambda _: False)

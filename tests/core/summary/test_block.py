@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from palimpsest.core.history.message import Message
+from palimpsest.core.history.read import read_message
 from palimpsest.core.summary.acceptance import NOT_FOUND
 from palimpsest.core.summary.asking import RecordRequest, accepted_record
 from palimpsest.core.summary.block import Frame, record_block
@@ -21,7 +23,9 @@ from palimpsest.core.summary.record import PREAMBLE, Record, decoded, record_of
 from palimpsest.core.summary.source import SummarySource
 from palimpsest.core.summary.styles import RecordStyle
 from palimpsest.core.text.fence import DEFAULT_TAG, unfenced
+from palimpsest.core.view.clients import first_words
 from palimpsest.errors import SummaryRejected
+from palimpsest.upstream.overflow import classify
 
 from tests.core.summary.talk import ROOMY, calls, count, result, says, source, user
 
@@ -328,10 +332,14 @@ def test_a_change_is_told_once_where_the_record_names_it_and_what_came_of_it() -
     assert "HATHAU" in text
 
 
-@pytest.mark.parametrize("unit", ["a", "a-", "[", "<", "a\n", "1", "a.", " \n", "_"])
+@pytest.mark.parametrize("unit", ["a", "a-", "[", "<", "a\n", "1", "a.", " \n", "_", "\n", "\\", "-"])
 def test_a_long_run_is_read_in_one_pass(unit: str) -> None:
     """A pass for each of its characters would not end before the suite's limit of a test."""
     run = unit * 100_000
+    for role in ("user", "assistant"):
+        assert read_message(json.dumps({"role": role, "content": run}).encode(), len).role == role
+    assert len(first_words([f"<{run}"])) <= len(run) + 1
+    assert classify(400, [], run.encode()) is None
     made_of = source([user("Mend it."), calls("bash", "a", run, command=run), result(run, "a"), user(run)])
     for told in (run, f"{TOLD}\n- {run}\n## State\n{run}"):
         with contextlib.suppress(SummaryRejected):

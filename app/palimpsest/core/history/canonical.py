@@ -106,7 +106,7 @@ _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _THINK = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 # Marks of a template at the end of a text.
-_SPECIAL = re.compile(r"(?:\s*<\|[\w-]+\|>)+\Z")
+_SPECIAL = re.compile(r"(?:\s*<\|[\w-]+\|>)*")
 
 # Arguments nested deeper are compared as raw text. Fixed, so that the form of a message does not depend on
 # the interpreter's stack.
@@ -138,7 +138,7 @@ def is_end_of(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     if not isinstance(end, str) or not isinstance(whole, str) or not end:
         return False
     before, found, after = whole.rpartition(end)
-    is_end = found and not before[-1:].isalnum() and not _SPECIAL.sub("", after)
+    is_end = found and not before[-1:].isalnum() and _SPECIAL.fullmatch(after)
     return bool(is_end) and canonical_form({**stored, "content": end}) == canonical_form(sent)
 
 

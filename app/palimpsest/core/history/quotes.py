@@ -112,7 +112,7 @@ _MOST_CHARS = 400_000
 _TITLING_CHARS = 4_000
 # Characters of one whose form suggests no quotation.
 _MOST_PLAIN_CHARS = 40_000
-_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|[nrtbf])")
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|[nrtbf])")
 _NO_LETTERS = re.compile(r"[\W_]+")
 _LINE_END = re.compile(r"\\+n|[\n\"<>]")
 _COLON = re.compile("[:：]")

@@ -23,8 +23,9 @@ TokenCount = Callable[[Mapping[str, Any]], int]
 
 # A command in an answer's text: a fence, an element, a labelled action, JSON, `search[...]`, a bare line.
 _COMMAND = re.compile(
-    r"^[ \t]*```|</[a-z]|^\W*(?:actions?|commands?|tool(?: calls?)?|calling tools)\b[ \d]*\W{0,3}:"
-    r'|"(?:commands?|action|tool|function|code|keystrokes)"\s*:|^\w+\[.*\]\s*$|\A[^\n]{1,200}(?<![.!?:])\Z',
+    r"^[ \t]*```|</[a-z]|^\W{0,8}(?:actions?|commands?|tool(?: calls?)?|calling tools)\b[ \d]*\W{0,3}:"
+    r'|"(?:commands?|action|tool|function|code|keystrokes)"\s*:|^\w+\[.*\][ \t]*$'
+    r"|\A[^\n]{1,200}(?<![.!?:])\Z",
     re.IGNORECASE | re.MULTILINE,
 )
 # How the output of a command begins: an element, JSON, a label (a common word on a line of its own), or a
@@ -36,7 +37,7 @@ _BEFORE = (
     r"(?:(?:the|new|last|current|tool|code|command) )*(?:[\w'-]+ )?"
 )
 _OUTPUT = re.compile(
-    rf"\s*(?:<(?:[\w:.-]*[_:.-])?(?:{_SHOWN}|{_COMMON})(?:[_:.-][\w:.-]*)?[\s/>]"
+    rf"\s*+(?:<(?:[\w:.-]*[_:.-])?(?:{_SHOWN}|{_COMMON})(?:[_:.-][\w:.-]*)?[\s/>]"
     rf"|\{{\s*\"\w*(?:{_SHOWN}|result)\"\s*:"
     rf"|{_BEFORE}(?:{_SHOWN})(?: ?\d+)?[^\w\n?]{{0,2}}[:\n]"
     rf"|{_BEFORE}(?:{_SHOWN}|{_COMMON})(?: {_COMMON})?"

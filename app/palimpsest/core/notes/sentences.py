@@ -17,13 +17,13 @@ MOST_READ = 20_000
 LONGEST = 400
 
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
-_OPENING_TAG = re.compile(r"^[ \t]*<([A-Za-z][\w:.-]*)[^<>\n]*>", re.MULTILINE)
+_OPENING_TAG = re.compile(r"^[ \t]*<([A-Za-z][\w:.-]*+)[^<>\n]*+>", re.MULTILINE)
 # Blocks with such tags hold the user's words; others were added by a harness.
 _USER_BLOCK = re.compile(
     r"task|query|instruct|rule|request|message|prompt|user|feedback|guideline|requirement|question",
     re.IGNORECASE,
 )
-_TAG = re.compile(r"<[/!]?[A-Za-z][\w:.-]*[^<>\n]*>[ \t]*")
+_TAG = re.compile(r"<[/!]?[A-Za-z][^<>\n]*+>[ \t]*")
 # Lines that are not prose: listings, file positions, traces, quotes, tables, diffs, prompts, data.
 _ODD_LINE = re.compile(
     r"\s*(?:"

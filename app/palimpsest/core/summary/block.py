@@ -88,8 +88,7 @@ def record_block(
         said = RecordLines("\n".join((shown.text, shown.state, *record.rules)), source.task)
         free = max(0, room - record_tokens(record, count))
         rest = max(int(room * by_code), room - record_tokens(most, count))
-        # A record that names as much as notes do keeps its room: only floors may take some of it. No record
-        # loses all of it.
+        # A record that is not copied keeps its room: only floors may take some of it. None loses all of it.
         pieces = free if by_code <= _FLOORS_SHARE else max(free, by_code * room)
         whole = room - min(record_tokens(record, count), int(_RECORD_SHARE * room))
         rules = int(max(RULES_SHARE, _CODE_RULES_SHARE * by_code) * room)

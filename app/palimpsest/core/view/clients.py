@@ -39,10 +39,10 @@ _OPENINGS = (
     "this is gemini cli. we are setting up",
 )
 # A line of at most three words that a harness puts before a person's: "New task:".
-_HEADING = re.compile(r"\A[\W_]*(?:\w+ ?){1,3}:[ \t]*\n\s*")
+_HEADING = re.compile(r"\A[\W_]{0,9}\w{1,40}(?: \w{1,40}){0,2} ?:[ \t]*\n\s*")
 # Tags on lines of their own, around a text, and the ends of blocks.
 _TAGS_AROUND = re.compile(
-    r"^[ \t]*</?[A-Za-z][\w:.-]*[^<>\n]*>[ \t]*$|^[ \t]*</[A-Za-z][\w:.-]*>|\A\s*<[\w:.-]+>|</[\w:.-]+>\s*\Z",
+    r"^[ \t]*</?[A-Za-z][^<>\n]*+>[ \t]*$|^[ \t]*</[A-Za-z][\w:.-]*>|\A\s*<[\w:.-]+>|</[\w:.-]+>\s*\Z",
     re.MULTILINE,
 )
 # Characters. "Got it. Thanks for the context!" is an acknowledgement; an answer to a task is longer.

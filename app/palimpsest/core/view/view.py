@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from palimpsest.core.budget.budget import Budget
-from palimpsest.core.history.message import RESULT_ROLES, Conversation, Message
+from palimpsest.core.history.message import Conversation, Message
 from palimpsest.core.view.clients import opening_of
 from palimpsest.core.view.compaction import Compaction
 from palimpsest.core.view.dialects import FRAME_TOKENS, answered, with_user_instructions
@@ -133,8 +133,7 @@ def rendered(conversation: Conversation, compaction: Compaction | None, count_te
         mask = masks.get(chains[index]) if kind in _MASKED else None
         if mask is None or (short := masked(message, *mask)) is None:
             return _whole(kind, index, message, reason)
-        what = "tool result" if message.role in RESULT_ROLES else "request"
-        reason = f"a {what} of {len(text_of(message.fields)):,} characters, shown shortened"
+        reason = f"a tool result of {len(text_of(message.fields)):,} characters, shown shortened"
         return ViewPart(kind, index, short.raw, masked_tokens(message, short.text, count_text), True, reason)
 
     stated = "this request's instructions"
