@@ -109,7 +109,7 @@ async def worked(chat: ResponsesChat, server: ResponsesServer, steps: int) -> li
 @pytest.mark.spec("W47", "W49")
 async def test_a_long_turn_with_tools_is_compacted_and_stays_valid(tmp_path: Path) -> None:
     server = ResponsesServer(window=8_000)
-    async with proxied(server, tmp_path) as proxy:
+    async with proxied(server, tmp_path, {"compaction.background": False}) as proxy:
         chat = chat_of(proxy, tools=TOOLS, instructions="You are a careful engineer.")
         await chat.says("Project: the harbour.")
         await worked(chat, server, 30)
